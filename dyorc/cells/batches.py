@@ -58,6 +58,7 @@ class LocalBatch:
         span: The batch's span, if it is traced.
         inbox: Reads inputs in place; None if none is.
         chain: See `DispatchBatch`.
+        max_parts: See `DispatchBatch`.
         lost: Blocks that were freed while they were read in place, known once the batch has ended.
     """
 
@@ -75,6 +76,7 @@ class LocalBatch:
     span: TraceContext | None = None
     inbox: Inbox | None = None
     chain: Sequence[ChainLink] = ()
+    max_parts: int = 0
     lost: list[BlockId] = field(default_factory=list[BlockId])
 
     def done(self) -> None:

@@ -63,6 +63,14 @@ class FleetContext:
     watch: BatchWatchdog
 
 
+_numbers = count(1)
+
+
+def new_replica_id(program: str) -> str:
+    """Returns a name for a program of this process that no other had."""
+    return f"{program}-in-process-{next(_numbers)}"
+
+
 class HostedProgram:
     """Runs the batches of one program, on the event loop or on the program's thread, as `InlineRule` says.
 
@@ -93,8 +101,6 @@ class HostedProgram:
         num_on_thread: Batches that ran on the thread.
         num_run_again: Batches that ran on the thread because they had failed on the loop, or blocked it.
     """
-
-    _numbers = count(1)
 
     def __init__(
         self,
@@ -139,7 +145,7 @@ class HostedProgram:
     def join(self) -> None:
         """Announces the program, under a new name."""
         old, status = self.replica_id, self._context.status
-        self.replica_id = f"{self.program}-in-process-{next(self._numbers)}"
+        self.replica_id = new_replica_id(self.program)
         status.joined(self.program, self.replica_id, os.getpid())
         if old:
             _log.info("program_moved", program=self.program, is_inline=self._is_known_inline)

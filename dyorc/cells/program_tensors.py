@@ -27,15 +27,17 @@ from dyorc.transport.tier_routes import Routes
 
 
 class ProgramInputs:
-    """Reads the inputs of one program's batches, which run one after the other. Used on the event loop.
+    """Reads the inputs of one program's batches. Used on the event loop.
 
     Args:
         residents: What the programs of its group hold; None if it shares nothing.
+        is_writing: Whether the program may write to what it reads in place. If so, its batches run one after the other.
     """
 
-    def __init__(self, tensors: Tensors, residents: ResidentTable | None = None) -> None:
+    def __init__(self, tensors: Tensors, residents: ResidentTable | None = None, *, is_writing: bool = True) -> None:
         self._tensors = tensors
         self._residents = residents
+        self._is_writing = is_writing
         self._routes: Routes | None = None
 
     def read(self, operands: Sequence[tuple[TensorRef, ...]], is_any_stored: bool) -> tuple[list[Rows], Inbox | None]:
@@ -63,7 +65,7 @@ class ProgramInputs:
     def _inbox(self) -> Inbox:
         if self._routes is None:
             self._routes = self._tensors.lend_routes()
-        return Inbox(self._routes)
+        return Inbox(self._routes, is_writing=self._is_writing)
 
     def _column(self, column: tuple[TensorRef, ...], inbox: Inbox | None) -> Rows:
         if is_resident(column[0]):

@@ -82,8 +82,6 @@ class ProgramLoop:
         """Ends it: cancels what runs there, and waits for that for a while."""
         self._is_over = True
         self.post(self.loop.stop)
-        for helper in self._helpers:
-            helper.stop()
 
     def join(self, timeout_s: float) -> None:
         """Waits until it has ended, after `stop`. Blocking."""
@@ -132,9 +130,12 @@ class ProgramLoop:
             self.loop.close()
 
     def _end(self) -> None:
+        """Ends all tasks, and then the threads of generators, which those tasks close."""
         tasks = asyncio.all_tasks(self.loop)
         for task in tasks:
             task.cancel()
         if tasks:
             self.loop.run_until_complete(asyncio.wait(tasks, timeout=_END_S))
         self.loop.run_until_complete(asyncio.wait_for(self.loop.shutdown_asyncgens(), _END_S))
+        for helper in self._helpers:
+            helper.stop()

@@ -14,12 +14,12 @@ _VAGUE = frozenset({"found", "told", "one", "what"})
 
 _REPEATED_CLASSES: frozenset[str] = frozenset(
     """
-    Finding ModelMetadata Process TensorMetadata
+    Finding ModelMetadata OngoingBatches Process TensorMetadata
     """.split()  # noqa: SIM905
 )
 _REPEATED_FILES: frozenset[str] = frozenset(
     """
-    counts.py diagnosis.py processors.py
+    counts.py diagnosis.py processors.py program_loading.py
     """.split()  # noqa: SIM905
 )
 _VAGUE_LOCALS: dict[str, int] = {

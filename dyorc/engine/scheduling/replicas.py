@@ -73,8 +73,7 @@ class Batch:
 
     __slots__ = (
         "awaited_by", "batch_id", "blocks", "busy_ns", "calls", "cost", "dispatched_ns", "expected_ns", "ongoing", "reason",
-        "replica",
-        "started_ns", "timeout", "trace",
+        "replica", "started_ns", "timeout", "trace",
     )  # fmt: skip
 
     def __init__(self, batch_id: int, formed: FormedBatch, dispatched_ns: int) -> None:

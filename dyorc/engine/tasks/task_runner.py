@@ -61,12 +61,12 @@ class TaskRunner:
         self._determinism = DeterminismChecks(config.max_determinism_checks)
         needs = TensorNeeds(turn, leases)
         self.fetches = Fetches(turn, leases, needs, config.max_attempts)
+        self._taking = PartTaker(turn, leases)
         self._endings = TaskEndings(turn, dispatcher, context.speculator, self._release)
         self._branching = Branching(context, dispatcher, self.fetches, self._endings)
         self._recovery = Recovery(context, dispatcher, needs, self.fetches, self._release)
-        self._taking = PartTaker(context, dispatcher)
         self._calls = CallLifecycle(context, dispatcher, needs, self._recovery, self._taking)
-        self._parts = PartSender(context, needs, self._release, self._endings)
+        self._parts = PartSender(context, needs, self._release, self._endings, self._taking)
         self.answering = RequestLifecycle(context, needs, self._parts, self._recovery, self._endings)
 
     @property
@@ -77,8 +77,8 @@ class TaskRunner:
     def part_taken(self, event: PartTaken) -> None:
         """Continues a stream after the tensors of a part were read, or were lost before."""
         request = self.requests.get(event.request_id)
-        if request is not None:
-            self._parts.part_taken(request, event)
+        if request is not None and request.root is not None:
+            self._parts.part_taken(request.root, event)
 
     def drain(self) -> None:
         """Carries results on and steps tasks until all of them wait, always taking the first non-empty list from the top."""
@@ -96,6 +96,8 @@ class TaskRunner:
                 self._notify_restored(*turn.restored.popleft())
             elif turn.settled:
                 self._notify_dependents(turn.settled.popleft())
+            elif turn.resumed:
+                self._resume(turn.resumed.popleft())
             elif turn.runnable:
                 self._continue(turn.runnable.popleft())
             elif turn.restorations:
@@ -127,6 +129,13 @@ class TaskRunner:
                 self._calls.defer(call)
             case CallUnready(call):
                 self._calls.take_back(call)
+
+    def _resume(self, parts: PartList) -> None:
+        """Lets the producer of a stream yield more."""
+        if isinstance(parts.producer, Call):
+            self._dispatcher.grant(parts.producer)
+        elif parts.producer is not None:
+            self._parts.resume(parts.producer)
 
     def _notify_restored(self, needer: Needer, error: DyOrcError | None) -> None:
         """Continues what needs lost tensors, which are there again, or cannot be restored."""
@@ -207,7 +216,7 @@ class TaskRunner:
 
     def read_on(self, parts: PartList) -> None:
         """Lets a stream go on, because more of it was read than ever before."""
-        self._taking.read_on(parts)
+        self._turn.resumed.append(parts)
 
     def make_part(self, path: ExecutionPath, arguments: tuple[Argument, ...]) -> StreamPart | None:
         """Returns a part that is new to a task's journal; None if the path has to wait until others were taken."""
@@ -229,8 +238,6 @@ class TaskRunner:
                 f"If the workflow reaches it in a way that cannot "
                 f"be read from its code, declare it: @dyorc.workflow(programs=[...])"
             )
-        if isinstance(callee, Workflow) and callee.is_streaming:
-            raise WorkflowError(f"workflow {callee.name!r} answers in parts; only a request can run it, no other workflow")
         num_calls = request.num_calls if segment.is_certain else request.num_calls + request.num_guessed
         if num_calls >= self._config.max_calls_per_request:
             raise self._too_many_calls(callee)
@@ -301,7 +308,7 @@ class TaskRunner:
         """Ends a task whose coroutine has ended for certain, not under a guess."""
         error = end.error if isinstance(end, Raised) else self._determinism.check(task)
         if task.callee.is_streaming:
-            self._parts.end_stream(task.request, error)
+            self._parts.end_stream(task, error)
         elif error is not None:
             self._endings.fail(task, error)
         elif isinstance(end, Returned):
@@ -340,5 +347,5 @@ class TaskRunner:
         if task.is_live and task.request.num_calls > self._config.max_calls_per_request:
             self._endings.stop(task)  # with the calls that were guessed right, the request has made too many
             self._finish(task, Raised(self._too_many_calls(task.callee)))
-        if task.request.stream is not None:
-            self._parts.pump(task.request)
+        if task.stream is not None:
+            self._parts.pump(task)

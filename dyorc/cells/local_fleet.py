@@ -18,7 +18,7 @@ from dyorc.cells.hosted_calls import HostedCalls
 from dyorc.cells.hosted_program import FleetContext, HostedProgram
 from dyorc.cells.loop_watch import BatchWatchdog
 from dyorc.cells.program_group import ProgramGroups
-from dyorc.cells.program_loading import ProgramLoader
+from dyorc.cells.program_loader import ProgramLoader
 from dyorc.config import CellsConfig, LogsConfig
 from dyorc.core.tensor import BlockId, TensorRef, is_resident
 from dyorc.engine.actions import BatchControl, DispatchBatch

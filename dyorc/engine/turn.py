@@ -52,6 +52,12 @@ class CallUnready(msgspec.Struct, frozen=True):
     call: Call
 
 
+class CallStarted(msgspec.Struct, frozen=True, gc=False):
+    """A call that reads streams was sent to a replica."""
+
+    call: Call
+
+
 class CallPart(msgspec.Struct, frozen=True, gc=False):
     """A running call has yielded a part."""
 
@@ -69,7 +75,7 @@ class InputTaken(msgspec.Struct, frozen=True, gc=False):
     num_taken: int
 
 
-CallEnd: TypeAlias = CallDone | CallFailed | CallLate | CallDeferred | CallUnready | CallPart | InputTaken
+CallEnd: TypeAlias = CallDone | CallFailed | CallLate | CallDeferred | CallUnready | CallStarted | CallPart | InputTaken
 
 
 class Turn:

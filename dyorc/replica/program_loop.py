@@ -3,6 +3,7 @@
 import asyncio
 import ctypes
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
@@ -85,7 +86,10 @@ class ProgramLoop:
 
     def join(self, timeout_s: float) -> None:
         """Waits until it has ended, after `stop`. Blocking."""
+        give_up_s = time.monotonic() + timeout_s
         self._thread.join(timeout_s)
+        for helper in self._helpers:
+            helper.join(max(0.0, give_up_s - time.monotonic()))
 
     def give_up(self) -> None:
         """Ends it at once, and interrupts what runs there. Code inside a C function is interrupted when that returns, if ever."""

@@ -19,13 +19,14 @@ _REPEATED_CLASSES: frozenset[str] = frozenset(
 )
 _REPEATED_FILES: frozenset[str] = frozenset(
     """
-    counts.py diagnosis.py processors.py program_loading.py
+    counts.py diagnosis.py processors.py
     """.split()  # noqa: SIM905
 )
 _VAGUE_LOCALS: dict[str, int] = {
     "benchmarks": 91,
     "dyorc": 1,
     "dyorc/cells": 1,
+    "dyorc/cli": 1,
     "dyorc/engine": 1,
     "dyorc/planner": 4,
     "dyorc/replica": 1,

@@ -81,6 +81,9 @@ def waiters_of(request: Request) -> "Iterator[Call | Waiter]":
         if isinstance(entry, Call):
             if entry.state is CallState.WAITING:
                 yield entry
+            for feed in entry.feeds:
+                if feed.is_live and feed.num_awaited:
+                    yield feed
         elif entry.state is TaskState.RETURNED:
             if not entry.callee.is_streaming:
                 yield entry

@@ -24,7 +24,7 @@ from dyorc.engine.invariants.in_flight import (
 )
 from dyorc.engine.model.futures import Future, FutureState, Waiter
 from dyorc.engine.model.journal import BranchPoint, StreamPart
-from dyorc.engine.model.program_call import Call, CallState
+from dyorc.engine.model.program_call import Call, CallState, Feed
 from dyorc.engine.model.request_tree import Request, Restoration, RestorationWaiter, TaskState
 from dyorc.engine.model.tree_walks import is_effect, is_unfinished
 
@@ -46,7 +46,7 @@ def requests_can_progress(engine: Engine) -> None:
                 if entry.parts is not None:
                     num_expected.update(entry.parts.last.dependents)
         for restoration in request.restoring.values():
-            num_expected.update(waiter for waiter in restoration.waiters if isinstance(waiter, Call | StreamPart))
+            num_expected.update(waiter for waiter in restoration.waiters if isinstance(waiter, Call | StreamPart | Feed))
     num_expected.update(waiter for waiters in engine.tasks.fetches.waiters.values() for waiter in waiters)
     for request in requests(engine):
         root = request.root
@@ -195,6 +195,7 @@ def leases_agree(engine: Engine) -> None:
     that read it."""
     leases = [blocks for request in requests(engine) for blocks in request.pinned.values()]
     leases += [batch.blocks for batch in batches(engine)]
+    leases += [batch.ongoing.fed_blocks for batch in batches(engine) if batch.ongoing is not None]
     leases += [blocks for _, blocks in engine.tasks.fetches.in_progress.values()]
     leases += [part.blocks for request in requests(engine) for part in _untaken(request)]
     expected = engine.leases.expected_counts(leases)
@@ -256,5 +257,7 @@ def _needs(engine: Engine, waiter: RestorationWaiter) -> bool:
             return waiter in engine.tasks.fetches.waiters
         case StreamPart():
             return waiter in unsent_parts(waiter.segment.task)
+        case Feed():
+            return waiter.is_live
         case Request():
             return waiter.is_untaken or not waiter.is_answered

@@ -41,6 +41,20 @@ class Cell(Future):
         return f"<{self.state.name.lower()} part {self.index} of {self.producer!r}>"
 
 
+class StreamArgument:
+    """A stream that a call or task takes whole.
+
+    Attributes:
+        hold: The list's, as long as the call or task has not ended.
+    """
+
+    __slots__ = ("hold", "parts")
+
+    def __init__(self, parts: "PartList") -> None:
+        self.parts = parts
+        self.hold: object | None = parts.hold
+
+
 class PartList:
     """The parts of one call or task that yields.
 

@@ -10,8 +10,8 @@ from dyorc.authoring.workflow import Workflow
 from dyorc.core.tensor import BlockId
 from dyorc.engine.model.futures import Argument, Future, Outcome
 from dyorc.engine.model.journal import BranchPoint, Entry, Segment, StreamPart
-from dyorc.engine.model.part_list import PartList
-from dyorc.engine.model.program_call import Call
+from dyorc.engine.model.part_list import PartList, StreamArgument
+from dyorc.engine.model.program_call import Call, Feed
 from dyorc.engine.model.request_context import RequestContext
 from dyorc.errors import DyOrcError
 
@@ -69,6 +69,7 @@ class Task:
         num_awaited: Pending futures of its result.
         result: Its result, once it has returned; for a streaming task, the parts still to be sent.
         started_ns: When it was called.
+        streams: Those that it takes whole, in the order of its workflow's parameters.
         parts: Its parts, if it yields them to another workflow.
         stream: How far it is in yielding, if it does and has not ended.
     """
@@ -76,7 +77,7 @@ class Task:
     __deletable__ = ("journal",)  # for mypyc
     __slots__ = (
         "arguments", "callee", "depth", "future", "journal", "num_awaited", "parts", "paths", "request", "result", "segment",
-        "started_ns", "state", "statics", "stream",
+        "started_ns", "state", "statics", "stream", "streams",
     )  # fmt: skip
 
     def __init__(
@@ -98,6 +99,7 @@ class Task:
         self.journal = Segment(self, is_certain=segment is None or segment.is_certain)
         self.paths: list[Run] = []
         self.parts: PartList | None = None
+        self.streams: tuple[StreamArgument, ...] = ()
         self.stream = StreamProgress(self.journal) if workflow.is_streaming else None
         if self.stream is not None and segment is not None:
             self.parts = PartList(self)
@@ -188,8 +190,8 @@ class Restoration:
         return f"restoration of the {self.future!r}"
 
 
-Needer: TypeAlias = "Call | Future | StreamPart | Request"
-"""What needs lost tensors: a call, a part, a future that a workflow reads, or a request for its answer."""
+Needer: TypeAlias = "Call | Future | StreamPart | Feed | Request"
+"""What needs lost tensors: a call, a part, a call that is fed, a future that a workflow reads, or a request for its answer."""
 
 RestorationWaiter: TypeAlias = "Needer | Restoration"
 

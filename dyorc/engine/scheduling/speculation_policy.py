@@ -103,7 +103,8 @@ class SpeculationPolicy:
         Args:
             replica: The replica that takes the batch, if it is not idle.
         """
-        line, rate = pool.line_of(calls[0].cost), pool.demand.per_s(now_ns)
+        line = pool.latency.line if pool.max_cost is None else pool.line_of(calls[0].cost)
+        rate = pool.demand.per_s(now_ns)
         key = calls[0].batch_key
         if line is None or rate is None or pool.guesses.peek(key) is None:
             return
@@ -130,8 +131,9 @@ class SpeculationPolicy:
 
     def form_batch(self, pool: ReplicaPool, replica: Replica, max_size: int, now_ns: int) -> list[Call]:
         """Returns a batch of guesses for an idle replica; empty if that does not pay."""
-        rate, first = pool.demand.per_s(now_ns), pool.guesses.peek()
-        line = None if first is None else pool.line_of(first.cost)
+        line, rate, first = pool.latency.line, pool.demand.per_s(now_ns), pool.guesses.peek()
+        if first is not None and pool.max_cost is not None:
+            line = pool.line_of(first.cost)
         if line is None or rate is None or first is None:
             return []
         terms = _Terms(pool, replica, self._replicas, line, rate, now_ns)

@@ -24,7 +24,7 @@ from dyorc.engine.interfaces import Dispatcher
 from dyorc.engine.model.futures import Argument, Future
 from dyorc.engine.model.journal import StreamPart
 from dyorc.engine.model.part_list import Cell
-from dyorc.engine.model.program_call import Call, CallState
+from dyorc.engine.model.program_call import Call, CallState, Feed
 from dyorc.engine.model.request_tree import Request, Restoration, RestorationWaiter, Task
 from dyorc.engine.tasks.early_release import EarlyRelease
 from dyorc.engine.tasks.tensor_needs import Fetches, TensorNeeds
@@ -86,6 +86,7 @@ class Recovery:
             return
         call = restoration.call = Call(producer.callee, producer.arguments, producer.statics, producer.segment)
         call.restores = restoration
+        call.streams = producer.streams
         call.future.producer = None  # its result goes into another future; this reference would only make a cycle
         if (story := restoration.request.context.story) is not None:
             trace_note(story, "lost", name, self._turn.now_ns)
@@ -160,6 +161,8 @@ class Recovery:
         if isinstance(waiter, StreamPart):
             stream = waiter.segment.task.stream
             return stream is not None and stream.is_due(waiter)
+        if isinstance(waiter, Feed):
+            return waiter.is_live
         return self._fetches.is_awaited(waiter) if isinstance(waiter, Future) else True
 
     def forget(self, request: Request) -> None:

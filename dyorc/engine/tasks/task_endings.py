@@ -88,7 +88,7 @@ class TaskEndings:
                     trace_abandoned(entry.trace, self._turn.now_ns, is_wrong=is_wrong)
             elif entry.state is not TaskState.WITHDRAWN:
                 pending.extend(entry.entries())  # also of a task that has settled: its effects may still wait
-            if request.has_stored:
+            if request.has_stored or entry.streams:
                 self._release.drop_arguments(entry, request)
             if not is_unfinished(entry):
                 continue

@@ -16,7 +16,7 @@ from dyorc.engine.interfaces import Dispatcher
 from dyorc.engine.model.futures import Argument, Future, FutureState, Outcome, Waiter
 from dyorc.engine.model.journal import BranchPoint, Entry, StepInterrupted, StreamPart
 from dyorc.engine.model.part_list import PartList
-from dyorc.engine.model.program_call import Call
+from dyorc.engine.model.program_call import Call, Feed
 from dyorc.engine.model.request_tree import Needer, Request, Task, TaskState
 from dyorc.engine.tasks.branching import Branching
 from dyorc.engine.tasks.call_lifecycle import CallLifecycle
@@ -28,10 +28,11 @@ from dyorc.engine.tasks.part_taking import PartTaker
 from dyorc.engine.tasks.recovery import Recovery
 from dyorc.engine.tasks.request_lifecycle import RequestLifecycle
 from dyorc.engine.tasks.stops import Blocked, End, Raised, Returned, StreamFull, Undecided
+from dyorc.engine.tasks.stream_feeding import StreamFeeder
 from dyorc.engine.tasks.task_endings import TaskEndings
 from dyorc.engine.tasks.tensor_needs import Fetches, TensorNeeds
 from dyorc.engine.tasks.trace_events import trace_decision, trace_immediate_outcome, trace_wait
-from dyorc.engine.turn import CallDeferred, CallDone, CallFailed, CallLate, CallPart, CallUnready, InputTaken
+from dyorc.engine.turn import CallDeferred, CallDone, CallFailed, CallLate, CallPart, CallStarted, CallUnready, InputTaken
 from dyorc.errors import DyOrcError, NotDeployedError, WorkflowError, WorkflowLimitError
 
 
@@ -61,6 +62,7 @@ class TaskRunner:
         self._determinism = DeterminismChecks(config.max_determinism_checks)
         needs = TensorNeeds(turn, leases)
         self.fetches = Fetches(turn, leases, needs, config.max_attempts)
+        self._feeder = StreamFeeder(context, dispatcher, needs)
         self._taking = PartTaker(turn, leases)
         self._endings = TaskEndings(turn, dispatcher, context.speculator, self._release)
         self._branching = Branching(context, dispatcher, self.fetches, self._endings)
@@ -111,7 +113,7 @@ class TaskRunner:
             else:
                 return
 
-    def _take_other(self, end: CallFailed | CallLate | CallDeferred | CallUnready | CallPart | InputTaken) -> None:
+    def _take_other(self, end: CallFailed | CallLate | CallDeferred | CallUnready | CallStarted | CallPart | InputTaken) -> None:
         """Handles a call that the scheduler cannot run, or cannot run yet, and news of one that runs."""
         match end:
             case CallPart():
@@ -119,8 +121,10 @@ class TaskRunner:
                 if error is not None:
                     self._dispatcher.withdraw(end.call)
                     self._calls.fail(end.call, error)
+            case CallStarted(call):
+                self._feeder.start(call)
             case InputTaken():
-                pass
+                self._feeder.taken(end)
             case CallFailed(call, error):
                 self._calls.fail(call, error)
             case CallLate(call, error):
@@ -148,6 +152,10 @@ class TaskRunner:
                 self._turn.notify(needer)
                 if error is not None:
                     self._parts.fail(needer, error)
+            case Feed():
+                self._turn.notify(needer)
+                if error is not None:
+                    self._feeder.end(needer, error)
             case Request():
                 self.answering.answer_restored(needer, error)
 
@@ -166,7 +174,7 @@ class TaskRunner:
     def _entry_ended(self, entry: Entry) -> None:
         """Handles the end of a call or task, after its dependents."""
         request = entry.request if isinstance(entry, Task) else entry.segment.task.request
-        if request.has_stored:
+        if request.has_stored or entry.streams:
             self._release.drop_arguments(entry, request)
         if entry is request.root:
             self.answering.root_ended(request)
@@ -192,6 +200,8 @@ class TaskRunner:
                 self._decide(waiter)
             elif isinstance(waiter, StreamPart):
                 self._parts.wake(waiter)
+            elif isinstance(waiter, Feed):
+                self._feeder.go_on(waiter)
             if watch is not None:
                 watch.end()
         except StepInterrupted:

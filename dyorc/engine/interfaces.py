@@ -77,6 +77,10 @@ class Dispatcher(Protocol):
         """Lets a call that yields go on, if it runs, as far as its stream was read."""
         ...
 
+    def evict(self, blocks: Iterable[BlockId]) -> None:
+        """Drops residents that are to be computed again elsewhere."""
+        ...
+
     def task_ended(self, workflow: Workflow, duration_ns: int) -> None:
         """Learns how long a task took, since decisions may wait for similar ones."""
         ...

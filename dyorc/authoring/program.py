@@ -234,6 +234,7 @@ class Program:
         definition: Its source, to compare it with other programs; None if unknown.
         call_cost: Computes what a call costs; None if it declares no cost.
         overrides: Options from outside its code (`overrides.py`), which its replicas need to know.
+        own_name: Its name in its code, if another version of its workflow has that name; otherwise empty.
     """
 
     name: str
@@ -246,6 +247,7 @@ class Program:
     overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
     definition: Definition | None = None
     style: CallStyle = CallStyle.PLAIN
+    own_name: str = ""
 
     @classmethod
     def make(
@@ -308,6 +310,11 @@ class Program:
     def group(self) -> str:
         """The programs with which it shares a process, and residents."""
         return self.options.group or self.name
+
+    @property
+    def is_model(self) -> bool:
+        """Whether clients can call it by itself: what it takes and returns can be sent to them."""
+        return not self.signature.streams and not self.signature.residents
 
     @property
     def can_rebuild(self) -> bool:

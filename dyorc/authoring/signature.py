@@ -86,6 +86,16 @@ class StreamSpec:
     outputs: "OutputSpec"
     is_async: bool = True
 
+    def check(self, given: "OutputSpec", where: str) -> None:
+        """Checks that the parts of a stream can be those of this one.
+
+        Raises:
+            InvalidInputError: If they are other tensors.
+        """
+        mine, theirs = self.outputs.tensors, given.tensors
+        if len(mine) != len(theirs) or not all(a.can_be(b) for a, b in zip(mine, theirs, strict=True)):
+            raise InvalidInputError(f"{where}: {self.name!r} is a stream of {_shown(theirs)}, expected {_shown(mine)}")
+
 
 class OutputKind(Enum):
     """How the outputs are grouped in Python."""
@@ -204,6 +214,10 @@ def _part_of(annotation: Any, owner: str) -> Any:
     if any(sent not in (None, type(None)) for sent in arguments[1:]):
         raise DefinitionError(f"{owner} is annotated {annotation!r}; nothing is sent into it: expected AsyncIterator[...]")
     return arguments[0]
+
+
+def _shown(tensors: Sequence[TensorSpec]) -> str:
+    return ", ".join(f"{tensor.dtype.value}{tensor.describe()}" for tensor in tensors)
 
 
 def _kind_of(value: Any) -> str:

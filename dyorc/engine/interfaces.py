@@ -10,7 +10,7 @@ import msgspec
 
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
-from dyorc.core.tensor import BlockId
+from dyorc.core.tensor import BlockId, TensorRef
 from dyorc.engine.events import (
     BatchDone,
     BatchFailed,
@@ -30,7 +30,7 @@ from dyorc.engine.events import (
 )
 from dyorc.engine.model.program_call import Call
 from dyorc.engine.timers import Timer
-from dyorc.errors import CapacityError
+from dyorc.errors import CapacityError, DyOrcError
 
 ReplicaEvent: TypeAlias = (
     BatchDone | BatchPart | InputPartsTaken | BatchFailed | BatchUnsent | TensorsLost | ReplicaJoined | ReplicaLeft
@@ -79,6 +79,14 @@ class Dispatcher(Protocol):
 
     def evict(self, blocks: Iterable[BlockId]) -> None:
         """Drops residents that are to be computed again elsewhere."""
+        ...
+
+    def feed(self, call: Call, stream: int, index: int, tensors: tuple[TensorRef, ...]) -> None:
+        """Sends a running call the next part of one of its streams."""
+        ...
+
+    def end_feed(self, call: Call, stream: int, index: int, error: DyOrcError | None) -> None:
+        """Sends a running call the end of one of its streams, which has failed if there is an error."""
         ...
 
     def task_ended(self, workflow: Workflow, duration_ns: int) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import ctypes
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
@@ -82,12 +83,13 @@ class ProgramLoop:
         """Ends it: cancels what runs there, and waits for that for a while."""
         self._is_over = True
         self.post(self.loop.stop)
-        for helper in self._helpers:
-            helper.stop()
 
     def join(self, timeout_s: float) -> None:
         """Waits until it has ended, after `stop`. Blocking."""
+        give_up_s = time.monotonic() + timeout_s
         self._thread.join(timeout_s)
+        for helper in self._helpers:
+            helper.join(max(0.0, give_up_s - time.monotonic()))
 
     def give_up(self) -> None:
         """Ends it at once, and interrupts what runs there. Code inside a C function is interrupted when that returns, if ever."""
@@ -132,9 +134,12 @@ class ProgramLoop:
             self.loop.close()
 
     def _end(self) -> None:
+        """Ends all tasks, and then the threads of generators, which those tasks close."""
         tasks = asyncio.all_tasks(self.loop)
         for task in tasks:
             task.cancel()
         if tasks:
             self.loop.run_until_complete(asyncio.wait(tasks, timeout=_END_S))
         self.loop.run_until_complete(asyncio.wait_for(self.loop.shutdown_asyncgens(), _END_S))
+        for helper in self._helpers:
+            helper.stop()

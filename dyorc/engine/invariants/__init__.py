@@ -31,6 +31,7 @@ CHECKS: tuple[Callable[[Engine], None], ...] = (
     tasks.budgets_agree,
     tasks.answered_requests_have_effects,
     tasks.streams_are_in_order,
+    tasks.parts_are_in_their_places,
     tasks.untaken_parts_are_kept,
     tasks.leases_agree,
     tasks.batches_read_what_they_were_given,

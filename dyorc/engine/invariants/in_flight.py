@@ -75,11 +75,15 @@ def open_points(task: Task) -> Iterator[BranchPoint]:
 
 def waiters_of(request: Request) -> "Iterator[Call | Waiter]":
     """Yields everything in a request that waits for values."""
-    yield from unsent_parts(request)
     for entry in entries_of(request):
+        if isinstance(entry, Task):
+            yield from unsent_parts(entry)
         if isinstance(entry, Call):
             if entry.state is CallState.WAITING:
                 yield entry
+            for feed in entry.feeds:
+                if feed.is_live and feed.num_awaited:
+                    yield feed
         elif entry.state is TaskState.RETURNED:
             if not entry.callee.is_streaming:
                 yield entry
@@ -96,10 +100,10 @@ def placed_calls(engine: Engine) -> Iterator[tuple[str, Call]]:
         yield from ((f"in batch {batch.batch_id}", call) for call in batch.calls)
 
 
-def unsent_parts(request: Request) -> list[StreamPart]:
+def unsent_parts(task: Task) -> list[StreamPart]:
     """Returns parts that wait for their tensors: lost ones, and the next one, which otherwise would have been sent."""
-    stream = request.stream
-    if stream is None:
+    stream = task.stream
+    if stream is None or not task.is_live:
         return []
     return [part for part in stream.untaken.values() if part.is_lost] + [*islice(stream.unsent(), 1)]
 

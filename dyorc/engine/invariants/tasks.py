@@ -1,6 +1,7 @@
 """Requests, their tasks and parts, and their stored tensors: leases, and what is restored."""
 
 from collections import Counter
+from collections.abc import Iterable
 
 from dyorc.core.tensor import DType
 from dyorc.engine.engine import Engine
@@ -24,7 +25,7 @@ from dyorc.engine.invariants.in_flight import (
 )
 from dyorc.engine.model.futures import Future, FutureState, Waiter
 from dyorc.engine.model.journal import BranchPoint, StreamPart
-from dyorc.engine.model.program_call import Call, CallState
+from dyorc.engine.model.program_call import Call, CallState, Feed
 from dyorc.engine.model.request_tree import Request, Restoration, RestorationWaiter, Task, TaskState
 from dyorc.engine.model.tree_walks import is_effect, is_unfinished
 
@@ -46,7 +47,7 @@ def requests_can_progress(engine: Engine) -> None:
                 if entry.parts is not None:
                     num_expected.update(entry.parts.last.dependents)
         for restoration in request.restoring.values():
-            num_expected.update(waiter for waiter in restoration.waiters if isinstance(waiter, Call | StreamPart))
+            num_expected.update(waiter for waiter in restoration.waiters if isinstance(waiter, Call | StreamPart | Feed))
     num_expected.update(waiter for waiters in engine.tasks.fetches.waiters.values() for waiter in waiters)
     for request in requests(engine):
         root = request.root
@@ -136,35 +137,58 @@ def requests_are_bounded(engine: Engine) -> None:
 
 
 def streams_are_in_order(engine: Engine) -> None:
-    """A request has a stream as long as it streams. Nothing that could be sent is held back, nothing that rests on a guess is
+    """A task has a stream as long as it yields. Nothing that could be passed on is held back, nothing that rests on a guess is
     sent, and no more than `max_untaken_parts` are sent and not taken; only then a path waits for its parts to be taken."""
     limit = engine.config.max_untaken_parts
     for request in requests(engine):
-        stream, root = request.stream, request.root
-        if root is None or (stream is None) != (request.is_answered or not root.callee.is_streaming):
-            raise InvariantError(f"request {request.request_id}: {request.is_answered=}, {stream=}, its root is {root!r}")
-        if stream is None or request in engine.turn.postponed or root.state is TaskState.SETTLED:  # it waits for effects
-            continue
-        sent = range(stream.num_taken + len(stream.untaken))
-        if len(stream.untaken) > limit or any(index not in sent or not part.num_sent for index, part in stream.untaken.items()):
-            raise InvariantError(f"request {request.request_id} has sent {sent}, and {list(stream.untaken)} are not taken")
-        if stream.front is not None and not stream.front.is_certain:
-            raise InvariantError(f"request {request.request_id} sends parts that rest on a guess")
-        if stream.is_ended != (root.state is TaskState.RETURNED) or (
-            stream.is_ended and not stream.untaken and not unsent_parts(request)
-        ):
-            raise InvariantError(f"request {request.request_id} is {root.state.name}, {stream.is_ended=}, and waits for nothing")
-        for path in root.paths:
-            if path.awaits_room and path.num_parts - stream.num_taken < limit:
-                raise InvariantError(f"a path of {root!r} waits at part {path.num_parts}, {stream.num_taken} are taken")
+        root = request.root
+        if root is None or (root.stream is None) != (request.is_answered or not root.callee.is_streaming):
+            raise InvariantError(f"request {request.request_id}: {request.is_answered=}, its root is {root!r}")
+        for task in tasks_of(request):
+            stream = task.stream
+            if stream is None or request in engine.turn.postponed or not task.is_live:  # a root may wait for effects
+                continue
+            sent = range(stream.num_taken + len(stream.untaken))
+            is_odd = any(index not in sent or not part.num_sent for index, part in stream.untaken.items())
+            if len(stream.untaken) > limit or is_odd or (stream.untaken and task is not root):
+                raise InvariantError(f"request {request.request_id} has sent {sent}, and {list(stream.untaken)} are not taken")
+            if stream.front is not None and stream.front.is_certain != (task.segment is None or task.segment.is_certain):
+                raise InvariantError(f"{task!r} of request {request.request_id} passes on parts that rest on a guess")
+            if stream.is_ended != (task.state is TaskState.RETURNED) or (
+                stream.is_ended and not stream.untaken and not unsent_parts(task)
+            ):
+                raise InvariantError(f"{task!r} is {task.state.name}, {stream.is_ended=}, and waits for nothing")
+            num_taken = stream.num_taken if task.parts is None else task.parts.num_read
+            for path in task.paths:
+                if path.awaits_room and path.num_parts - num_taken < limit:
+                    raise InvariantError(f"a path of {task!r} waits at part {path.num_parts}, {num_taken} are taken")
+
+
+def parts_are_in_their_places(engine: Engine) -> None:
+    """A stream has a ready place for each part that came, and then one that is pending as long as its producer runs."""
+    for request in requests(engine):
+        for entry in entries_of(request):
+            if entry.parts is None:
+                continue
+            *came, last = entry.parts.cells
+            is_odd = any(cell.state is FutureState.PENDING or cell.is_end for cell in came)
+            has_ended = entry.future.state is not FutureState.PENDING
+            if is_odd or has_ended != (last.state is not FutureState.PENDING) or last.is_end != (last.state is FutureState.READY):
+                raise InvariantError(f"{entry!r} is {entry.state.name}, and its stream {entry.parts!r} ends with {last!r}")
 
 
 def untaken_parts_are_kept(engine: Engine) -> None:
     """The tensors of a part that may be read now are kept."""
     for request in requests(engine):
-        for part in request.stream.untaken.values() if request.stream is not None else ():
+        for part in _untaken(request):
             if any(is_stored(argument.future) and argument.future not in request.pinned for argument in part.arguments):
                 raise InvariantError(f"{part!r} of request {request.request_id} may be read, but its tensors are not kept")
+
+
+def _untaken(request: Request) -> Iterable[StreamPart]:
+    """Returns the parts that a client may read now."""
+    root = request.root
+    return () if root is None or root.stream is None else root.stream.untaken.values()
 
 
 def leases_agree(engine: Engine) -> None:
@@ -172,9 +196,9 @@ def leases_agree(engine: Engine) -> None:
     that read it."""
     leases = [blocks for request in requests(engine) for blocks in request.pinned.values()]
     leases += [batch.blocks for batch in batches(engine)]
+    leases += [batch.ongoing.fed_blocks for batch in batches(engine) if batch.ongoing is not None]
     leases += [blocks for _, blocks in engine.tasks.fetches.in_progress.values()]
-    streams = [request.stream for request in requests(engine) if request.stream is not None]
-    leases += [part.blocks for stream in streams for part in stream.untaken.values()]
+    leases += [part.blocks for request in requests(engine) for part in _untaken(request)]
     expected = engine.leases.expected_counts(leases)
     if expected != engine.leases.counts:
         raise InvariantError(f"leases are {expected}, counted are {engine.leases.counts}")
@@ -233,7 +257,9 @@ def _needs(engine: Engine, waiter: RestorationWaiter) -> bool:
         case Future():
             return waiter in engine.tasks.fetches.waiters
         case StreamPart():
-            return waiter in unsent_parts(waiter.segment.task.request)
+            return waiter in unsent_parts(waiter.segment.task)
+        case Feed():
+            return waiter.is_live
         case Request():
             return waiter.is_untaken or not waiter.is_answered
 

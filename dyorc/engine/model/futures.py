@@ -11,7 +11,7 @@ from dyorc.errors import DyOrcError
 
 if TYPE_CHECKING:
     from dyorc.engine.model.journal import BranchPoint, StreamPart
-    from dyorc.engine.model.program_call import Call
+    from dyorc.engine.model.program_call import Call, Feed
     from dyorc.engine.model.request_tree import Run, Task
 
 
@@ -133,7 +133,7 @@ class Argument:
 Outcome: TypeAlias = Hashable
 """What a decision returns, as `dyorc.authoring.exact_values.exact` has it: equal to identical outcomes only."""
 
-Waiter: TypeAlias = "Run | BranchPoint | Task | StreamPart"
+Waiter: TypeAlias = "Run | BranchPoint | Task | StreamPart | Feed"
 """What continues once its values are there; the engine counts how many each waiter still needs."""
 
 

@@ -11,7 +11,7 @@ in the same places, whenever they came.
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from dyorc.engine.model.futures import Future
+from dyorc.engine.model.futures import Argument, Future
 
 if TYPE_CHECKING:
     from dyorc.engine.model.program_call import Call
@@ -24,19 +24,35 @@ class Cell(Future):
     Attributes:
         index: Of the part.
         is_end: Whether the stream has ended before a part came here; the cell is ready then, without tensors.
-        digest: Of the part's tensors as they came first; empty if they cannot come again.
+        digest: Of the tensors that a program's part came with first; empty if it cannot come again.
+        arguments: What a workflow yielded here, one for each declared output; empty for a program's part.
     """
 
-    __slots__ = ("digest", "index", "is_end")
+    __slots__ = ("arguments", "digest", "index", "is_end")
 
     def __init__(self, producer: "Call | Task", index: int) -> None:
         super().__init__(producer)
         self.index = index
         self.is_end = False
         self.digest = b""
+        self.arguments: tuple[Argument, ...] = ()
 
     def __repr__(self) -> str:
         return f"<{self.state.name.lower()} part {self.index} of {self.producer!r}>"
+
+
+class StreamArgument:
+    """A stream that a call or task takes whole.
+
+    Attributes:
+        hold: The list's, as long as the call or task has not ended.
+    """
+
+    __slots__ = ("hold", "parts")
+
+    def __init__(self, parts: "PartList") -> None:
+        self.parts = parts
+        self.hold: object | None = parts.hold
 
 
 class PartList:

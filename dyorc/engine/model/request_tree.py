@@ -10,8 +10,8 @@ from dyorc.authoring.workflow import Workflow
 from dyorc.core.tensor import BlockId
 from dyorc.engine.model.futures import Argument, Future, Outcome
 from dyorc.engine.model.journal import BranchPoint, Entry, Segment, StreamPart
-from dyorc.engine.model.part_list import PartList
-from dyorc.engine.model.program_call import Call
+from dyorc.engine.model.part_list import PartList, StreamArgument
+from dyorc.engine.model.program_call import Call, Feed
 from dyorc.engine.model.request_context import RequestContext
 from dyorc.errors import DyOrcError
 
@@ -69,16 +69,18 @@ class Task:
         num_awaited: Pending futures of its result.
         result: Its result, once it has returned; for a streaming task, the parts still to be sent.
         started_ns: When it was called.
+        streams: Those that it takes whole, in the order of its workflow's parameters.
         parts: Its parts, if it yields them to another workflow.
         num_residents: Residents of its calls that are in some process.
         resident_bytes: Their size together.
         most_resident_bytes: The most that this ever was.
+        stream: How far it is in yielding, if it does and has not ended.
     """
 
     __deletable__ = ("journal",)  # for mypyc
     __slots__ = (
         "arguments", "callee", "depth", "future", "journal", "most_resident_bytes", "num_awaited", "num_residents", "parts",
-        "paths", "request", "resident_bytes", "result", "segment", "started_ns", "state", "statics",
+        "paths", "request", "resident_bytes", "result", "segment", "started_ns", "state", "statics", "stream", "streams",
     )  # fmt: skip
 
     def __init__(
@@ -100,6 +102,10 @@ class Task:
         self.journal = Segment(self, is_certain=segment is None or segment.is_certain)
         self.paths: list[Run] = []
         self.parts: PartList | None = None
+        self.streams: tuple[StreamArgument, ...] = ()
+        self.stream = StreamProgress(self.journal) if workflow.is_streaming else None
+        if self.stream is not None and segment is not None:
+            self.parts = PartList(self)
         self.num_awaited = 0
         self.started_ns = 0
         self.num_residents = self.resident_bytes = self.most_resident_bytes = 0
@@ -129,14 +135,14 @@ class Task:
 
 
 class StreamProgress:
-    """The progress of a request that answers in parts.
+    """The progress of a task that yields: its parts go to the client, if it is the root, or into the places of its `Task.parts`.
 
     Attributes:
         front: Where the next part to be sent is, or will be; None if no more follows, because a part could not be computed.
-        untaken: Parts that were sent and not taken, by their index.
-        num_taken: Parts that were taken.
+        untaken: Parts that were sent to the client and not taken, by their index.
+        num_taken: Parts that the client has taken.
         is_ended: Whether the workflow has ended.
-        error: What the request fails with when all parts have been taken.
+        error: What the task fails with after its last part.
     """
 
     __slots__ = ("error", "front", "is_ended", "num_taken", "untaken")
@@ -190,8 +196,8 @@ class Restoration:
         return f"restoration of the {self.future!r}"
 
 
-Needer: TypeAlias = "Call | Future | StreamPart | Request"
-"""What needs lost tensors: a call, a part, a future that a workflow reads, or a request for its answer."""
+Needer: TypeAlias = "Call | Future | StreamPart | Feed | Request"
+"""What needs lost tensors: a call, a part, a call that is fed, a future that a workflow reads, or a request for its answer."""
 
 RestorationWaiter: TypeAlias = "Needer | Restoration"
 
@@ -216,12 +222,11 @@ class Request:
         has_stored: Whether any of its tensors was ever stored and not carried along in a message.
         is_untaken: Whether its answer's tensors have not been read yet; the request is kept until they have.
         num_answers: How many times it was answered, because the tensors were lost before they were read.
-        stream: The progress of its parts, if it answers in parts and has not ended.
     """
 
     __slots__ = (
         "arrived_ns", "context", "failed_effects", "has_effects", "has_stored", "is_answered", "is_untaken", "num_answers",
-        "num_calls", "num_effects", "num_guessed", "pinned", "raised", "release_at", "request_id", "restoring", "root", "stream",
+        "num_calls", "num_effects", "num_guessed", "pinned", "raised", "release_at", "request_id", "restoring", "root",
         "waits_for_effects",
     )  # fmt: skip
 
@@ -244,7 +249,6 @@ class Request:
         self.is_answered = False
         self.is_untaken = False
         self.num_answers = 0
-        self.stream: StreamProgress | None = None
 
     def add_effect(self) -> None:
         """Counts a call or a task that must run even if its result is not needed."""

@@ -115,3 +115,6 @@ def closure(futures: Iterable[Future], task: Task) -> Iterator[Entry]:
             seen.add(future)
             yield producer
             pending.extend(argument.future for argument in producer.arguments)
+            for stream in producer.streams:
+                if stream.parts.producer is not None:
+                    pending.append(stream.parts.producer.future)

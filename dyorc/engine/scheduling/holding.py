@@ -62,13 +62,15 @@ def foresee(pools: Mapping[str, ReplicaPool], batch: Batch, batches: Mapping[int
 def waits_for_end(pool: ReplicaPool, running: Batch, num_ready: int) -> bool:
     """Returns whether the ready calls of a program wait until a running batch is back, to run with the calls that follow from
     it."""
-    cost = running.calls[0].cost
-    line = pool.line_of(cost)
+    line, max_size = pool.latency.line, pool.program.options.max_batch_size
+    if pool.max_cost is not None:
+        cost = running.calls[0].cost
+        line, max_size = pool.line_of(cost), pool.max_size(cost)
     if line is None:
         return False
     (base_s, item_s), ratio = line, min(pool.loop_ratio.ratio, _MAX_RATIO)
     link_s = max(0.0, pool.link_ns.value / _NS_PER_S)
-    num_joining = max(0.0, min(ratio * len(running.calls), pool.max_size(cost) - num_ready))
+    num_joining = max(0.0, min(ratio * len(running.calls), max_size - num_ready))
     num_later = (num_ready + num_joining) * ratio / (1 - ratio)
     return (num_joining + num_later) * (base_s - link_s) > num_ready * (link_s + item_s * num_joining)
 
@@ -91,7 +93,9 @@ def held_until_ns(
         deadline_ns: The deadline of the most urgent of them.
         batches: The batches in flight.
     """
-    line, max_size = pool.line_of(cost), pool.max_size(cost)
+    line, max_size = pool.latency.line, pool.program.options.max_batch_size
+    if pool.max_cost is not None:
+        line, max_size = pool.line_of(cost), pool.max_size(cost)
     if line is None or num_ready >= max_size:
         return now_ns
     until_ns = max(

@@ -5,19 +5,23 @@ A batch of such a program is one call. Its replica counts as idle while it runs 
     dispatched with credit for n parts ── parts come ──> no credit left: not timed ── GrantParts ──> goes on
                                    └── CancelBatch, because nothing needs it ──> ends like any other, and is timed until then
 
+A batch that reads streams is fed with their parts while it runs, and may read them until it ends.
+
 A batch that yields may send a part only if it has credit for it: up to `EngineConfig.max_untaken_parts` more than the furthest
 reader has read. Credit is given in large steps, so that a long stream costs few messages. The limit of a program's execution time
-counts anew after each part, and not while there is no credit.
+counts anew after each part, and not while there is no credit,
+or no part to read.
 """
 
-from dyorc.core.tensor import blocks_of
-from dyorc.engine.actions import CancelBatch, GrantParts
+from dyorc.core.tensor import TensorRef, blocks_of
+from dyorc.engine.actions import CancelBatch, FeedPart, GrantParts
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import BatchPart, InputPartsTaken
 from dyorc.engine.model.program_call import Call
 from dyorc.engine.scheduling.replicas import NEVER_NS, Batch, Ongoing
 from dyorc.engine.timers import TimerKind
-from dyorc.engine.turn import CallPart, InputTaken
+from dyorc.engine.turn import CallPart, CallStarted, InputTaken
+from dyorc.errors import DyOrcError
 
 
 class OngoingBatches:
@@ -36,6 +40,9 @@ class OngoingBatches:
         ongoing = batch.ongoing = Ongoing()
         if call.parts is not None:
             ongoing.max_parts = self._limit(call)
+        if call.streams:
+            ongoing.starving.update(range(len(call.streams)))
+            self._turn.ended.append(CallStarted(call))
         self._restart_clock(batch, ongoing)
         return ongoing.max_parts
 
@@ -74,11 +81,45 @@ class OngoingBatches:
             self._restart_clock(batch, ongoing)
         self._turn.ended.append(CallPart(batch.calls[0], event.index, event.tensors, event.digest))
 
+    # What it reads
+
+    def feed(self, batch: Batch, stream: int, index: int, tensors: tuple[TensorRef, ...]) -> None:
+        """Sends a batch the next part of one of its streams."""
+        ongoing = batch.ongoing
+        if ongoing is None or ongoing.is_cancelled:
+            return
+        if blocks := blocks_of(tensors):
+            self._leases.acquire(blocks)
+            ongoing.fed_blocks += blocks
+        ongoing.num_fed[stream] = index + 1
+        self._satisfy(batch, ongoing, stream)
+        self._turn.actions.append(FeedPart(batch.replica.replica_id, batch.batch_id, stream, index, tensors))
+
+    def end_feed(self, batch: Batch, stream: int, index: int, error: DyOrcError | None) -> None:
+        """Sends a batch the end of one of its streams."""
+        ongoing = batch.ongoing
+        if ongoing is None or ongoing.is_cancelled:
+            return
+        ongoing.num_fed[stream] = NEVER_NS
+        self._satisfy(batch, ongoing, stream)
+        self._turn.actions.append(FeedPart(batch.replica.replica_id, batch.batch_id, stream, index, (), True, error))
+
+    def _satisfy(self, batch: Batch, ongoing: Ongoing, stream: int) -> None:
+        """Notes that a batch has something to read: if it had nothing, its time counts from now on."""
+        if stream in ongoing.starving:
+            ongoing.starving.discard(stream)
+            self._restart_clock(batch, ongoing)
+
     def input_taken(self, event: InputPartsTaken) -> None:
         """Notes how far a batch has read one of its streams."""
         batch = self._batches.get(event.batch_id)
-        if batch is not None and batch.ongoing is not None and batch.replica.replica_id == event.replica_id:
-            self._turn.ended.append(InputTaken(batch.calls[0], event.stream, event.num_taken))
+        ongoing = None if batch is None else batch.ongoing
+        if batch is None or ongoing is None or batch.replica.replica_id != event.replica_id or ongoing.is_cancelled:
+            return
+        if event.num_taken >= ongoing.num_fed.get(event.stream, 0):
+            ongoing.starving.add(event.stream)
+        self._restart_clock(batch, ongoing)
+        self._turn.ended.append(InputTaken(batch.calls[0], event.stream, event.num_taken))
 
     def cancel(self, batch: Batch) -> None:
         """Ends a batch that nothing needs. Its replica counts as busy with it until it has answered."""

@@ -36,15 +36,21 @@ class Ongoing:
         max_parts: How many it may send; 0 if it does not yield.
         due_ns: When its replica counts as hung; `NEVER_NS` while it has no credit.
         is_cancelled: Whether it was told to end.
+        starving: Which of its streams have no part left for it that it was sent and has not read.
+        num_fed: How many parts of each of its streams it was sent.
+        fed_blocks: Where the stored tensors of these lie; it may read them until it ends.
     """
 
-    __slots__ = ("due_ns", "is_cancelled", "max_parts", "num_parts")
+    __slots__ = ("due_ns", "fed_blocks", "is_cancelled", "max_parts", "num_fed", "num_parts", "starving")
 
     def __init__(self) -> None:
         self.num_parts = 0
         self.max_parts = 0
         self.due_ns = 0
         self.is_cancelled = False
+        self.starving: set[int] = set()
+        self.num_fed: dict[int, int] = {}
+        self.fed_blocks: list[BlockId] = []
 
     @property
     def has_credit(self) -> bool:
@@ -54,7 +60,7 @@ class Ongoing:
     @property
     def is_timed(self) -> bool:
         """Whether it has to go on by itself."""
-        return self.has_credit or self.is_cancelled
+        return (self.has_credit and not self.starving) or self.is_cancelled
 
 
 class Batch:
@@ -73,8 +79,7 @@ class Batch:
 
     __slots__ = (
         "awaited_by", "batch_id", "blocks", "busy_ns", "calls", "cost", "dispatched_ns", "expected_ns", "ongoing", "reason",
-        "replica",
-        "started_ns", "timeout", "trace",
+        "replica", "started_ns", "timeout", "trace",
     )  # fmt: skip
 
     def __init__(self, batch_id: int, formed: FormedBatch, dispatched_ns: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
-from dyorc.core.tensor import BlockId, blocks_of
+from dyorc.core.tensor import BlockId, TensorRef, blocks_of
 from dyorc.engine.actions import ReplaceReplica
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import (
@@ -52,7 +52,7 @@ from dyorc.engine.scheduling.speculation_policy import GuessAppraiser, Speculati
 from dyorc.engine.scheduling.suspects import Refusals
 from dyorc.engine.timers import Timer, TimerKind
 from dyorc.engine.turn import CallDone, CallLate, CallUnready
-from dyorc.errors import CapacityError, NotDeployedError, ProgramError, ProgramLoadError
+from dyorc.errors import CapacityError, DyOrcError, NotDeployedError, ProgramError, ProgramLoadError
 
 
 class Scheduler:
@@ -276,6 +276,18 @@ class Scheduler:
         if pool.ongoing is not None and (batch := pool.ongoing.get(call)) is not None:
             self._ongoing.grant(batch)
 
+    def feed(self, call: Call, stream: int, index: int, tensors: tuple[TensorRef, ...]) -> None:
+        """Sends a running call the next part of one of its streams."""
+        ongoing = self.pools[call.callee.name].ongoing
+        if ongoing is not None and (batch := ongoing.get(call)) is not None:
+            self._ongoing.feed(batch, stream, index, tensors)
+
+    def end_feed(self, call: Call, stream: int, index: int, error: DyOrcError | None) -> None:
+        """Sends a running call the end of one of its streams, which has failed if there is an error."""
+        ongoing = self.pools[call.callee.name].ongoing
+        if ongoing is not None and (batch := ongoing.get(call)) is not None:
+            self._ongoing.end_feed(batch, stream, index, error)
+
     def load(self, program: str) -> Load:
         """Returns a program's load. Cost: looks at its replicas."""
         return self.pools[program].load()
@@ -325,12 +337,12 @@ class Scheduler:
         replica = self.replicas.pop(replica_id, None)
         self.staging.replica_left(replica_id)
         has_losses = self._leases.holder_left(replica_id) | self.processes.leave(replica_id)
-        if replica is not None and replica.process is not None and not replica.process.replica_ids:
-            self._unbind(replica.process.name)
         if replica is not None:
             self._take_from(replica, event)
             if replica.process is not None:
                 self._free(replica.process)
+                if not replica.process.replica_ids:
+                    self._unbind(replica.process.name)
         if has_losses:
             self._dequeue_unreadable()
 
@@ -554,6 +566,8 @@ class Scheduler:
             ongoing.pop(batch.calls[0], None)
         if batch.blocks:
             self._leases.release(batch.blocks)
+        if batch.ongoing is not None:
+            self._leases.release(batch.ongoing.fed_blocks)
         for program in batch.awaited_by:
             self._touch(program)  # batches held for it no longer have to wait
         if batch.timeout is not None:

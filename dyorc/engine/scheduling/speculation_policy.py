@@ -112,7 +112,8 @@ class SpeculationPolicy:
             guesses: The program's that may run there.
             replica: The replica that takes the batch, if it is not idle, or if it can be no other.
         """
-        line, rate = pool.line_of(calls[0].cost), pool.demand.per_s(now_ns)
+        line = pool.latency.line if pool.max_cost is None else pool.line_of(calls[0].cost)
+        rate = pool.demand.per_s(now_ns)
         key = calls[0].batch_key
         if line is None or rate is None or guesses.peek(key) is None:
             return
@@ -139,8 +140,9 @@ class SpeculationPolicy:
 
     def form_batch(self, pool: ReplicaPool, guesses: Lanes, replica: Replica, max_size: int, now_ns: int) -> list[Call]:
         """Returns a batch of those guesses that may run on an idle replica; empty if that does not pay."""
-        rate, first = pool.demand.per_s(now_ns), guesses.peek()
-        line = None if first is None else pool.line_of(first.cost)
+        line, rate, first = pool.latency.line, pool.demand.per_s(now_ns), guesses.peek()
+        if first is not None and pool.max_cost is not None:
+            line = pool.line_of(first.cost)
         if line is None or rate is None or first is None:
             return []
         terms = _Terms(pool, replica, self._replicas, line, rate, now_ns)

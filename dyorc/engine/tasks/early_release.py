@@ -55,6 +55,8 @@ class EarlyRelease:
         """Drops the arguments of a call or task that has ended, and the parts of its result."""
         for argument in entry.arguments:
             argument.hold = None
+        for stream in entry.streams:
+            stream.hold = None
         if isinstance(entry, Task):
             for argument in entry.result:
                 argument.hold = None

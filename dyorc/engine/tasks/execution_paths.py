@@ -16,7 +16,7 @@ from dyorc.authoring.decisions import Decision, DecisionSite, Gather
 from dyorc.authoring.exact_values import Exact, plain, same_statics
 from dyorc.authoring.program import Program
 from dyorc.authoring.ref import Ref
-from dyorc.authoring.signature import StaticValue
+from dyorc.authoring.signature import StaticValue, StreamSpec
 from dyorc.authoring.spec import TensorSpec
 from dyorc.authoring.stream import END_OF_STREAM, NextPart, Stream
 from dyorc.authoring.workflow import Workflow
@@ -24,7 +24,7 @@ from dyorc.core.arrays import as_array, inline
 from dyorc.core.tensor import DType
 from dyorc.engine.model.futures import Argument, Future, FutureState, Outcome, read_ref
 from dyorc.engine.model.journal import BranchPoint, Entry, StepInterrupted, StreamPart, last_line
-from dyorc.engine.model.part_list import PartList
+from dyorc.engine.model.part_list import PartList, StreamArgument
 from dyorc.engine.model.request_tree import Task
 from dyorc.engine.tasks.generators import MAX_REFUSALS, Generating, Yielded
 from dyorc.engine.tasks.resident_uses import check_consumed, check_passed, how_to_pick, refusal_to_read
@@ -318,10 +318,12 @@ class ExecutionPath:
         arguments = tuple([_argument(callee, spec, value, True) for spec, value in zip(signature.inputs, tensors, strict=True)])
         if signature.consumed and isinstance(callee, Program):
             check_consumed(callee, arguments)
+        if streams:
+            _check_streams(callee, streams)
         entries = self.segment.entries
         if self._cursor < len(entries):
             entry = entries[self._cursor]
-            if not _is_same(entry, callee, arguments, statics):
+            if not _is_same(entry, callee, arguments, statics, streams):
                 raise self._refuse(self.nondeterministic(f"a call of {callee.name!r}"))
         elif self.segment.end is not None:
             raise self._refuse(self.nondeterministic(f"a call of {callee.name!r}"))
@@ -330,6 +332,8 @@ class ExecutionPath:
                 entry = self._guide.make_entry(self, callee, arguments, statics)
             except WorkflowError as error:
                 raise self._refuse(type(error)(f"{error} ({self._current_line()})")) from None
+            if streams:
+                entry.streams = tuple([StreamArgument(stream.parts) for stream in streams])
             entries.append(entry)
             self.issued.append(entry)
         self._cursor += 1
@@ -470,16 +474,21 @@ def open_path(turn: Turn, task: Task, assumed: Mapping[BranchPoint, Outcome] = M
 
 def _open(task: Task) -> "Coroutine[Any, Any, Any] | Generating":
     """Returns the coroutine of a run, at its start."""
-    opened = _call(task.callee, task.inputs(), task.statics)
+    opened = _call(task.callee, task.inputs(), task.statics, task.streams)
     return Generating(opened) if isinstance(opened, AsyncGeneratorType) else opened
 
 
-def _call(workflow: Workflow, inputs: Sequence[Ref], statics: Sequence[StaticValue]) -> Any:
+def _call(workflow: Workflow, inputs: Sequence[Ref], statics: Sequence[StaticValue], streams: Sequence[StreamArgument]) -> Any:
     num_by_name = workflow.function.__code__.co_kwonlyargcount
-    if not statics and not num_by_name:
+    if not statics and not streams and not num_by_name:
         return workflow.function(*inputs)
-    tensors, values = iter(inputs), iter(statics)
-    arguments = {p.name: next(tensors if isinstance(p, TensorSpec) else values) for p in workflow.signature.parameters}
+    tensors, values, lists = iter(inputs), iter(statics), iter(streams)
+    arguments: dict[str, Any] = {}
+    for parameter in workflow.signature.parameters:
+        if isinstance(parameter, StreamSpec):
+            arguments[parameter.name] = Stream(next(lists).parts, parameter.outputs)
+        else:
+            arguments[parameter.name] = next(tensors if isinstance(parameter, TensorSpec) else values)
     named = {name: arguments.pop(name) for name in list(arguments)[len(arguments) - num_by_name :]}
     return workflow.function(*arguments.values(), **named)
 
@@ -493,6 +502,11 @@ def _argument(callee: Program | Workflow, spec: TensorSpec, value: Any, goes_on:
     if spec.dtype is DType.RESIDENT or (isinstance(value, Ref) and value.outputs.has_residents and _is_resident(value)):
         check_passed(callee, spec, value)
     if not isinstance(value, Ref):
+        if isinstance(value, Stream):
+            raise InvalidInputError(
+                f"{callee!r}: {spec.name!r} is one tensor, and a Stream was given; read it by `async for`, or all of it by "
+                f"`await dyorc.collect(stream)`"
+            )
         array = as_array(value, spec.dtype, f"{callee!r}: {spec.name!r}")
         if goes_on and array.flags.writeable and (array is value or array.base is not None):
             array = array.copy()  # what `await` returns is read-only
@@ -508,7 +522,32 @@ def _is_resident(ref: Ref) -> bool:
     return ref.field is not None and ref.outputs.tensors[ref.field].is_resident
 
 
-def _is_same(entry: Entry, callee: Program | Workflow, arguments: Sequence[Argument], statics: tuple[StaticValue, ...]) -> bool:
+def _check_streams(callee: Program | Workflow, streams: Sequence[Any]) -> None:
+    """Checks what is passed for parameters that are streams.
+
+    Raises:
+        InvalidInputError: If one is no Stream, or one of other tensors.
+    """
+    for spec, stream in zip(callee.signature.streams, streams, strict=True):
+        if not isinstance(stream, Stream):
+            raise InvalidInputError(
+                f"{callee!r}: {spec.name!r} is a stream, and a {type(stream).__name__} was given; pass the Stream itself, as the "
+                f"call of a program or workflow that yields returned it"
+            )
+        spec.check(stream.outputs, repr(callee))
+
+
+def _is_same(
+    entry: Entry,
+    callee: Program | Workflow,
+    arguments: Sequence[Argument],
+    statics: tuple[StaticValue, ...],
+    streams: Sequence[Stream],
+) -> bool:
+    if entry.streams or streams:
+        mine = [stream.parts for stream in entry.streams]
+        if len(mine) != len(streams) or any(a is not b.parts for a, b in zip(mine, streams, strict=True)):
+            return False
     return (
         entry.callee is callee
         and same_statics(entry.statics, statics)

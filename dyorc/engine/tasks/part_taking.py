@@ -5,12 +5,11 @@ call done ──> the next cell is the end           call failed ──> the nex
 """
 
 from dyorc.core.tensor import blocks_of
-from dyorc.engine.engine_context import EngineContext
-from dyorc.engine.interfaces import Dispatcher
+from dyorc.engine.block_leases import BlockLeases
 from dyorc.engine.model.futures import FutureState
 from dyorc.engine.model.part_list import Cell, PartList
 from dyorc.engine.model.program_call import Call, CallState
-from dyorc.engine.turn import CallPart
+from dyorc.engine.turn import CallPart, Turn
 from dyorc.errors import DyOrcError, StreamDivergedError
 
 
@@ -25,10 +24,9 @@ def diverged(call: Call, cell: Cell) -> StreamDivergedError:
 class PartTaker:
     """Fills the places of parts."""
 
-    def __init__(self, context: EngineContext, dispatcher: Dispatcher) -> None:
-        self._turn = context.turn
-        self._leases = context.leases
-        self._dispatcher = dispatcher
+    def __init__(self, turn: Turn, leases: BlockLeases) -> None:
+        self._turn = turn
+        self._leases = leases
 
     def take(self, came: CallPart) -> StreamDivergedError | None:
         """Takes a part that a call has yielded. Returns the error of a call that started again and yields something else."""
@@ -73,8 +71,3 @@ class PartTaker:
         else:
             cell.is_end = True
             self._turn.settle(cell, ())
-
-    def read_on(self, parts: PartList) -> None:
-        """Lets a call yield more, because its stream was read further."""
-        if isinstance(parts.producer, Call):
-            self._dispatcher.grant(parts.producer)

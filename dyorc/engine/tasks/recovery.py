@@ -21,9 +21,10 @@ Restorations start and end one by one, in the turn's order, so that a long chain
 from dyorc.core.tensor import TensorRef, blocks_of
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.interfaces import Dispatcher
-from dyorc.engine.model.futures import Future
+from dyorc.engine.model.futures import Argument, Future
 from dyorc.engine.model.journal import StreamPart
-from dyorc.engine.model.program_call import Call, CallState
+from dyorc.engine.model.part_list import Cell
+from dyorc.engine.model.program_call import Call, CallState, Feed
 from dyorc.engine.model.request_tree import Request, Restoration, RestorationWaiter, Task
 from dyorc.engine.tasks.early_release import EarlyRelease
 from dyorc.engine.tasks.tensor_needs import Fetches, TensorNeeds
@@ -58,17 +59,18 @@ class Recovery:
         if producer is None:
             self.fail(restoration, ReplicaLostError("an input was lost with its replica"))
         elif isinstance(producer, Task):
-            self._restore_result(restoration, producer)
+            future = restoration.future
+            self._restore_result(restoration, future.arguments if isinstance(future, Cell) else producer.result)
         else:
             self._run_again(restoration, producer)
 
-    def _restore_result(self, restoration: Restoration, task: Task) -> None:
-        """Refills a task's future with the tensors of its result, wherever they are now."""
-        if self._needs.await_result(restoration, task.result):
+    def _restore_result(self, restoration: Restoration, result: tuple[Argument, ...]) -> None:
+        """Refills a task's future, or a part of it, with the tensors of its result, wherever they are now."""
+        if self._needs.await_result(restoration, result):
             return
         request, future = restoration.request, restoration.future
         self._leases.unpin(request.pinned, future)
-        future.refill(tuple([argument.resolve() for argument in task.result]))
+        future.refill(tuple([argument.resolve() for argument in result]))
         self._leases.pin(request.pinned, future)
         self._finish(restoration)
 
@@ -85,6 +87,7 @@ class Recovery:
         call = restoration.call = Call(producer.callee, producer.arguments, producer.statics, producer.segment)
         call.restores = restoration
         call.process = restoration.process
+        call.streams = producer.streams
         call.future.producer = None  # its result goes into another future; this reference would only make a cycle
         if (story := restoration.request.context.story) is not None:
             trace_note(story, "lost", name, self._turn.now_ns)
@@ -157,8 +160,10 @@ class Recovery:
         if isinstance(waiter, Call):
             return waiter.state is CallState.WAITING
         if isinstance(waiter, StreamPart):
-            stream = waiter.segment.task.request.stream
+            stream = waiter.segment.task.stream
             return stream is not None and stream.is_due(waiter)
+        if isinstance(waiter, Feed):
+            return waiter.is_live
         return self._fetches.is_awaited(waiter) if isinstance(waiter, Future) else True
 
     def forget(self, request: Request) -> None:

@@ -8,7 +8,8 @@ from dyorc.engine.block_leases import BlockLeases
 from dyorc.engine.events import ValueFetched
 from dyorc.engine.model.futures import Argument, Future, FutureState, Waiter
 from dyorc.engine.model.journal import BranchPoint, StreamPart
-from dyorc.engine.model.program_call import Call
+from dyorc.engine.model.part_list import Cell
+from dyorc.engine.model.program_call import Call, Feed
 from dyorc.engine.model.request_tree import Request, Restoration, RestorationWaiter, Task, TaskState
 from dyorc.engine.turn import Turn
 from dyorc.errors import DyOrcError, ReplicaLostError
@@ -42,6 +43,16 @@ class TensorNeeds:
         if self._leases.are_there(blocks_of(future.readable)):
             return False
         self._need(request, future, waiter)
+        return True
+
+    def await_part_to_feed(self, feed: Feed, cell: Cell) -> bool:
+        """Makes a running call wait for the next part of one of its streams, if that was lost. Returns whether it was."""
+        request = feed.call.segment.task.request
+        if self._leases.are_there(blocks_of(cell.tensors)):
+            self._leases.pin(request.pinned, cell)
+            return False
+        feed.num_awaited += 1
+        self._need(request, cell, feed)
         return True
 
     def _await_arguments(
@@ -166,7 +177,7 @@ def _is_live(waiter: Waiter) -> bool:
     """Returns whether a waiter still needs what it waits for."""
     if isinstance(waiter, Task):
         return waiter.is_live
-    if isinstance(waiter, StreamPart):
+    if isinstance(waiter, StreamPart | Feed):
         return True
     if isinstance(waiter, BranchPoint):
         return not waiter.is_dropped and waiter.segment.task.state is TaskState.ACTIVE

@@ -3,6 +3,8 @@
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import numpy as np
+
 import dyorc
 from dyorc.config import EngineConfig, SpeculationConfig
 from tests.unit.engine.driver import World
@@ -46,7 +48,25 @@ async def wait_and_add(x: Vector) -> Vector:
     return x + 1
 
 
-PROGRAMS = [add_one, double, check, send, count_up, count_along, announce, wait_and_add]
+@dyorc.program(batched=False, max_ongoing=4)
+async def sum_up(parts: AsyncIterator[Vector], start: Vector) -> Vector:
+    """Adds the parts of a stream to a vector."""
+    async for part in parts:
+        start = start + part
+    return start
+
+
+@dyorc.program(batched=False, max_ongoing=4)
+async def running_sum(parts: AsyncIterator[Vector]) -> AsyncIterator[Vector]:
+    """Yields the sum of the parts so far."""
+    total = np.zeros(2, np.float32)
+    async for part in parts:
+        total = total + part
+        log.append(f"sum {total[0]:g}")
+        yield total
+
+
+PROGRAMS = [sum_up, running_sum, add_one, double, check, send, count_up, count_along, announce, wait_and_add]
 NEVER = SpeculationConfig(enabled=False)
 ALWAYS = SpeculationConfig(margin=0, max_wasted_ratio=0.95, min_probability=0.0, max_depth=8, burst_s=1e6)
 

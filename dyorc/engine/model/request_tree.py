@@ -141,16 +141,18 @@ class StreamProgress:
         front: Where the next part to be sent is, or will be; None if no more follows, because a part could not be computed.
         untaken: Parts that were sent to the client and not taken, by their index.
         num_taken: Parts that the client has taken.
+        sent_ns: When the last part was sent to the client; 0 before the first.
         is_ended: Whether the workflow has ended.
         error: What the task fails with after its last part.
     """
 
-    __slots__ = ("error", "front", "is_ended", "num_taken", "untaken")
+    __slots__ = ("error", "front", "is_ended", "num_taken", "sent_ns", "untaken")
 
     def __init__(self, journal: Segment) -> None:
         self.front: Segment | None = journal
         self.untaken: dict[int, StreamPart] = {}
         self.num_taken = 0
+        self.sent_ns = 0
         self.is_ended = False
         self.error: DyOrcError | None = None
 

@@ -35,18 +35,20 @@ class Ongoing:
         num_parts: Parts that it has sent.
         max_parts: How many it may send; 0 if it does not yield.
         due_ns: When its replica counts as hung; `NEVER_NS` while it has no credit.
+        since_ns: Since when it works on the next part: since it began, sent one, or was allowed to send more.
         is_cancelled: Whether it was told to end.
         starving: Which of its streams have no part left for it that it was sent and has not read.
         num_fed: How many parts of each of its streams it was sent.
         fed_blocks: Where the stored tensors of these lie; it may read them until it ends.
     """
 
-    __slots__ = ("due_ns", "fed_blocks", "is_cancelled", "max_parts", "num_fed", "num_parts", "starving")
+    __slots__ = ("due_ns", "fed_blocks", "is_cancelled", "max_parts", "num_fed", "num_parts", "since_ns", "starving")
 
     def __init__(self) -> None:
         self.num_parts = 0
         self.max_parts = 0
         self.due_ns = 0
+        self.since_ns = 0
         self.is_cancelled = False
         self.starving: set[int] = set()
         self.num_fed: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""Chains of calls with residents, in a real server: in its own process, in supervised cells, and on Ray."""
+"""Chains of calls with residents, in a real server: in its own process, and on Ray."""
 
 import os
 import signal
@@ -48,9 +48,8 @@ def test_a_counter_goes_on_in_two_ways(server: ServerProcess) -> None:
         assert count(client, "count_both_ways", 1, 3) == [5, 2 + 3 + 4 + 5]
 
 
-def test_the_chains_of_a_killed_process_are_computed_again(server: ServerProcess, request: pytest.FixtureRequest) -> None:
-    if "in_process" in request.node.name:
-        pytest.skip("the server's own process cannot be killed and go on")
+@pytest.mark.parametrize("server", [pytest.param("on_ray", marks=pytest.mark.ray)], indirect=True)
+def test_the_chains_of_a_killed_process_are_computed_again(server: ServerProcess) -> None:
     with client_of(server) as client, ThreadPoolExecutor(NUM_CLIENTS) as pool:
         for _ in range(2):
             futures = count_in_parallel(pool, client, NUM_TURNS)

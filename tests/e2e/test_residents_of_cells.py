@@ -4,15 +4,14 @@ import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
-import httpx
-
 from tests.deadlines import wait_until
-from tests.e2e.test_residents import NUM_CLIENTS, NUM_TURNS, TARGETS, count, count_in_parallel
+from tests.e2e.test_residents import NUM_CLIENTS, NUM_TURNS, TARGETS, count, count_in_parallel, num_residents
 from tests.leaks import no_leaks
 from tests.server_process import client_of, serving
 
 
 def test_a_cell_that_is_killed_takes_only_its_own_chains_with_it() -> None:
+    """Requests of a killed cell are lost, and asked again by their clients."""
     cells = [*TARGETS, "--cells", "2"]
     delay = {"DYORC_CELLS__RESTART_DELAY_S": "0.1"}
     with (
@@ -25,7 +24,7 @@ def test_a_cell_that_is_killed_takes_only_its_own_chains_with_it() -> None:
         pids = [cell["pid"] for cell in client.get("/status").json()["cells"]]
         os.kill(pids[0], signal.SIGKILL)
         assert [future.result() for future in futures] == [[(NUM_TURNS + 1) * number] for number in range(NUM_CLIENTS)]
-        wait_until(lambda: _num_residents(client) == 0, "residents are released")
+        wait_until(lambda: num_residents(client) == 0, "residents are released")
 
 
 def test_nothing_of_a_thousand_chains_stays() -> None:
@@ -33,9 +32,6 @@ def test_nothing_of_a_thousand_chains_stays() -> None:
         with ThreadPoolExecutor(NUM_CLIENTS) as pool:
             for future in [pool.submit(count, client, "count_up", 1, 3) for _ in range(1000)]:
                 assert future.result() == [4]
-        wait_until(lambda: _num_residents(client) == 0, "residents are released")
-        assert client.get("/status").json()["link"]["resident_bytes"] == 0
-
-
-def _num_residents(client: httpx.Client) -> int:
-    return client.get("/status").json()["link"]["num_residents"]
+        wait_until(lambda: num_residents(client) == 0, "residents are released")
+        link = client.get("/status").json()["link"]
+        assert (link["num_residents"], link["resident_bytes"]) == (0, 0), "the process holds none, either"

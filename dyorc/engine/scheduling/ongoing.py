@@ -39,6 +39,7 @@ class OngoingBatches:
         call = batch.calls[0]
         ongoing = batch.ongoing = Ongoing()
         if call.parts is not None:
+            call.parts.num_again = 0
             ongoing.max_parts = self._limit(call)
         if call.streams:
             ongoing.starving.update(range(len(call.streams)))

@@ -40,6 +40,21 @@ def count(number: Numbers, counter: dyorc.Resident[Counter]) -> tuple[Numbers, d
     return np.array([each.counted.sum() for each in counters]), counters
 
 
+@dyorc.program(group="counters", name="recount")
+class Recount:
+    """Does the same, and makes the counter of a whole chain at once."""
+
+    def __call__(self, number: Numbers, counter: dyorc.Resident[Counter]) -> tuple[Numbers, dyorc.Resident[Counter]]:
+        counters = [old.plus(int(each)) for old, each in zip(counter, number, strict=True)]
+        return np.array([each.counted.sum() for each in counters]), counters
+
+    def rebuild(self, calls: list[dyorc.ChainCall]) -> Counter:
+        return Counter(np.array([int(call.inputs[0]) for call in calls]), os.getpid())
+
+
+recount = Recount()
+
+
 @dyorc.workflow
 async def count_up(number: Number, num_turns: int) -> Number:
     """Counts a number again and again."""

@@ -71,13 +71,16 @@ class Task:
         started_ns: When it was called.
         streams: Those that it takes whole, in the order of its workflow's parameters.
         parts: Its parts, if it yields them to another workflow.
+        num_residents: Residents of its calls that are in some process.
+        resident_bytes: Their size together.
+        most_resident_bytes: The most that this ever was.
         stream: How far it is in yielding, if it does and has not ended.
     """
 
     __deletable__ = ("journal",)  # for mypyc
     __slots__ = (
-        "arguments", "callee", "depth", "future", "journal", "num_awaited", "parts", "paths", "request", "result", "segment",
-        "started_ns", "state", "statics", "stream", "streams",
+        "arguments", "callee", "depth", "future", "journal", "most_resident_bytes", "num_awaited", "num_residents", "parts",
+        "paths", "request", "resident_bytes", "result", "segment", "started_ns", "state", "statics", "stream", "streams",
     )  # fmt: skip
 
     def __init__(
@@ -105,6 +108,7 @@ class Task:
             self.parts = PartList(self)
         self.num_awaited = 0
         self.started_ns = 0
+        self.num_residents = self.resident_bytes = self.most_resident_bytes = 0
         self.result: tuple[Argument, ...] = ()
 
     def inputs(self) -> list[Ref]:
@@ -137,16 +141,18 @@ class StreamProgress:
         front: Where the next part to be sent is, or will be; None if no more follows, because a part could not be computed.
         untaken: Parts that were sent to the client and not taken, by their index.
         num_taken: Parts that the client has taken.
+        sent_ns: When the last part was sent to the client; 0 before the first.
         is_ended: Whether the workflow has ended.
         error: What the task fails with after its last part.
     """
 
-    __slots__ = ("error", "front", "is_ended", "num_taken", "untaken")
+    __slots__ = ("error", "front", "is_ended", "num_taken", "sent_ns", "untaken")
 
     def __init__(self, journal: Segment) -> None:
         self.front: Segment | None = journal
         self.untaken: dict[int, StreamPart] = {}
         self.num_taken = 0
+        self.sent_ns = 0
         self.is_ended = False
         self.error: DyOrcError | None = None
 
@@ -172,11 +178,12 @@ class Restoration:
         waiters: What needs the tensors: calls, other restorations, the future itself if a workflow reads it, a part of the
             answer, and the request if it is its answer.
         cells: The lost parts, if the future is that of a call that yields: they are made again together.
+        process: Where a resident has to be made again; empty: anywhere.
         is_done: Whether the tensors are there; the waiters are notified next.
         error: Why they cannot be made; the waiters are notified next.
     """
 
-    __slots__ = ("call", "cells", "error", "future", "is_done", "num_awaited", "request", "waiters")
+    __slots__ = ("call", "cells", "error", "future", "is_done", "num_awaited", "process", "request", "waiters")
 
     def __init__(self, request: "Request", future: Future) -> None:
         self.request = request
@@ -185,6 +192,7 @@ class Restoration:
         self.cells: dict[Cell, None] = {}
         self.num_awaited = 0
         self.waiters: list[RestorationWaiter] = []
+        self.process = ""
         self.is_done = False
         self.error: DyOrcError | None = None
 

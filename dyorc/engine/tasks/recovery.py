@@ -173,6 +173,7 @@ class Recovery:
             return
         call = restoration.call = Call(producer.callee, producer.arguments, producer.statics, producer.segment)
         call.restores = restoration
+        call.process = restoration.process
         call.streams = producer.streams
         call.future.producer = None  # its result goes into another future; this reference would only make a cycle
         if (story := restoration.request.context.story) is not None:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 import dyorc
+from dyorc.engine.engine_context import Host
 from dyorc.engine.events import BatchPart
 from dyorc.errors import ProgramError, WorkflowError
 from tests.unit.engine.programs import Vector, add_one, double, is_large
@@ -39,6 +40,40 @@ def test_parts_of_a_program_become_parts_of_the_answer() -> None:
     assert [part.tolist() for part in world.part_values(request)] == [[2, 3], [3, 4], [4, 5]]
     assert world.answers[request] == []
     world.check_nothing_is_left()
+
+
+def test_the_time_to_the_first_part_and_between_parts_is_counted() -> None:
+    host = Host()
+    world = yielding_world(host=host)
+    world.submit(passed_on, [1, 2])
+    while world.in_flight:
+        world.advance(0.02)
+        if world.batches(count_up):
+            world.finish(world.batches(count_up)[0])
+        while world.batches(add_one):
+            world.finish(world.batches(add_one)[0])
+    statistics = host.statistics
+    of_program, of_workflow = statistics.of_program("count_up").parts, statistics.of_workflow("passed_on").parts
+    assert of_program is not None
+    assert of_workflow is not None
+    for parts in (of_program, of_workflow):
+        assert (sum(parts.first.counts), parts.first.total) == (1, 20_000_000)
+        assert (sum(parts.between.counts), parts.between.total) == (2, 40_000_000)
+    assert statistics.of_program("add_one").parts is None
+
+
+def test_time_without_credit_is_not_between_parts() -> None:
+    host = Host()
+    world = yielding_world(max_untaken_parts=1, is_taking=False, host=host)
+    request = world.submit(passed_on, [1, 2])
+    world.finish_all()
+    world.advance(30.0)
+    while world.takable():
+        world.take_part(request)
+        world.finish_all()
+    parts = host.statistics.of_program("count_up").parts
+    assert parts is not None
+    assert (sum(parts.between.counts), parts.between.total) == (2, 0)
 
 
 def test_collect_returns_the_values_of_all_parts() -> None:

@@ -45,6 +45,7 @@ The class says what happened; the attributes say what to do about it:
     |  |- ReplicaLostError          its replica died again and again
     |  |- AnswerTooLargeError        its outputs are larger than the server sends
     |  |- EffectLostError           its replica died, and the call may not be repeated
+    |  |- StreamDivergedError       its replica died, and run again it yielded other parts than before
     |  |- SuspectInputError         its replicas died, and probably because of it: it is not run again
     |  `- WorkflowError             the workflow's own code raised
     |     |- ForeignAwaitError        it awaited something that is not DyOrc's
@@ -602,6 +603,17 @@ class EffectLostError(ExecutionError):
     """
 
     code = "effect_lost"
+
+
+class StreamDivergedError(ExecutionError):
+    """A program that yields had to start again, because its replica was lost, and yielded another part than the first time.
+
+    Cure:
+        Send again. Let the program yield the same for the same inputs (fixed seeds, no clocks), or declare it `pure=False`: then
+        it is not started again.
+    """
+
+    code = "stream_diverged"
 
 
 class WorkflowError(ExecutionError):

@@ -1,6 +1,7 @@
 """`dyorc.run`: a workflow in this process, without server, Ray or sockets.
 
-The same engine decides; programs run here, one batch at a time. For notebooks, unit tests and a first try.
+The same engine decides; programs run here, one batch at a time, and those that wait or yield on their own threads. For notebooks,
+unit tests and a first try.
 """
 
 import signal
@@ -15,13 +16,25 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from dyorc.authoring.call_style import CallStyle
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow, of_program
 from dyorc.config import EngineConfig, SpeculationConfig
 from dyorc.core.arrays import apply_views, as_array, as_value, inline
 from dyorc.core.request import Terms
 from dyorc.core.tensor import DType, TensorRef
-from dyorc.engine.actions import AnswerPart, AnswerRequest, DispatchBatch, EffectFailed, FailRequest, ReleaseTensors, SetTimer
+from dyorc.engine.actions import (
+    AnswerPart,
+    AnswerRequest,
+    CancelBatch,
+    DispatchBatch,
+    EffectFailed,
+    FailRequest,
+    FeedPart,
+    GrantParts,
+    ReleaseTensors,
+    SetTimer,
+)
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import (
     BatchDone,
@@ -34,6 +47,7 @@ from dyorc.engine.events import (
     TimerFired,
 )
 from dyorc.errors import InternalError
+from dyorc.local_calls import LocalCalls
 from dyorc.replica.executor import BatchError, ProgramExecutor
 from dyorc.replica.resident_table import ResidentRows, ResidentTable
 
@@ -92,16 +106,20 @@ def _answers(workflow: Workflow, request: RequestArrived) -> Iterator[Any]:
     events.append(request)
     answer: AnswerRequest | FailRequest | None = None
     failures: list[str] = []
+    calls = LocalCalls()
     try:
-        while events:
-            batch = list(events)
+        while batch := [*events, *(() if events else calls.wait())]:
             events.clear()
             with _interruptible():
                 actions = engine.handle(batch, time.monotonic_ns())
             for action in actions:
                 match action:
-                    case DispatchBatch():
+                    case DispatchBatch(program=program) if program.style is CallStyle.PLAIN:
                         events.append(_execute(action, residents))
+                    case DispatchBatch():
+                        calls.start(action)
+                    case GrantParts() | CancelBatch() | FeedPart():
+                        calls.control(action)
                     case ReleaseTensors(blocks=blocks):
                         residents.release(number for holder, number in blocks if holder == _PROCESS)
                     case AnswerPart(index=index, tensors=tensors):
@@ -117,6 +135,7 @@ def _answers(workflow: Workflow, request: RequestArrived) -> Iterator[Any]:
                         pass
     finally:
         engine.handle([RequestCancelled(request.request_id)], time.monotonic_ns())  # ends a request that was left early
+        calls.close()
     for failure in failures:  # once all effects have happened: a warning may be an error
         warnings.warn(failure, RuntimeWarning, stacklevel=3)
     match answer:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from dyorc.authoring.bundles import Bundle, scan_code
@@ -51,13 +51,18 @@ class Fingerprints:
         if own not in self._bundle.modules or not is_plain or _is_made_by_a_function(definition.target):
             return None
         options = {option.name: getattr(program.options, option.name) for option in fields(program.options)}
-        sources = self._bundle.modules
-        modules = sorted(self._closure(own))
+        cost, sources = options.pop("cost"), self._bundle.modules
+        if cost is not None and (not isinstance(cost, FunctionType) or cost.__closure__ or not _is_plain(_defaults_of(cost))):
+            return None
+        cost_module = own if cost is None else self._own_name(cost.__module__)
+        modules = sorted(self._closure(own) | self._closure(cost_module))
         texts = {text for module in modules for text in self._scans[module].texts}
         texts |= set(_texts_in(definition.args, definition.kwargs))
         paths = {source.path for source in sources.values()}
         folders = {Path.cwd(), *(Path(path).parent for path in paths)}
         parts: list[Any] = [name, own, qualified, definition.args, sorted(definition.kwargs.items()), sorted(options.items())]
+        if cost is not None:
+            parts.append((cost_module, _code_text(cost.__code__), _defaults_of(cost)))
         parts += [(module, sources[module].text, self._values(module)) for module in modules]
         parts.append(_plain_values(definition.target) if isinstance(definition.target, type) else [])
         parts.append(sorted(_stamps(texts, folders, paths)))
@@ -96,6 +101,16 @@ def _is_made_by_a_function(target: Callable[..., Any]) -> bool:
     """Returns whether a program's code depends on variables of a function that made it."""
     names = target.__qualname__, getattr(getattr(target, "__code__", None), "co_qualname", "")
     return any("<locals>" in name for name in names) or getattr(target, "__closure__", None) is not None
+
+
+def _defaults_of(function: FunctionType) -> tuple[Any, ...]:
+    return function.__defaults__ or (), function.__kwdefaults__ or {}
+
+
+def _code_text(code: CodeType) -> str:
+    """Returns what code does, as text; where it is written makes no difference."""
+    constants = [_code_text(value) if isinstance(value, CodeType) else repr(value) for value in code.co_consts]
+    return repr((code.co_code.hex(), constants, code.co_names, code.co_varnames))
 
 
 def _is_plain(value: Any) -> bool:

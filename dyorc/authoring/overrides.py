@@ -59,6 +59,12 @@ def _options(program: Program, changes: Mapping[str, Any]) -> ProgramOptions:
         raise DefinitionError(
             f"{owner}: max_batch_size is {options['max_batch_size']}, but the program is declared batched=False"
         )
+    if "cost" in options:
+        raise DefinitionError(f"{owner}: cost is a function, and only its code can declare one")
+    if "max_batch_cost" in options and before.cost is None:
+        raise DefinitionError(
+            f"{owner}: max_batch_cost is {options['max_batch_cost']}, but the program declares no cost of a call"
+        )
     for_ray = {name: value for name, value in changes.items() if name in _FOR_RAY}
     options["ray_actor_options"] = {**before.ray_actor_options, **options.get("ray_actor_options", {}), **for_ray}
     if "num_replicas" in options:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, ParamSpec, Self, overload
 
 from dyorc.authoring.batching import BatchKeys, Padding
+from dyorc.authoring.call_cost import CallCost
 from dyorc.authoring.call_style import CallStyle
 from dyorc.authoring.class_checks import check_class
 from dyorc.authoring.context import current_recorder, record_call
@@ -70,7 +71,7 @@ class ProgramOptions:
         pure: Whether it has no effect but its result. An impure program is never run on a guess and not repeated.
         idempotent: Whether an impure program may be repeated all the same, after a failure.
         warmup: Whether a program that is a class runs a batch of zeros after it was loaded, so that no request pays for the slow
-            first batch of a library. A failure is ignored.
+            first batch of a library. A failure is ignored. Not for an ``async def`` or a generator: its call could go to others.
         execution_timeout_s: After this many seconds in one batch, a replica counts as hung and is replaced.
         batch_invariant: Whether the code runs separately for each call of a batch, so that no bit of a result depends on the
             other calls. Batches then compute no faster; only messages are shared.
@@ -87,8 +88,8 @@ class ProgramOptions:
         max_batch_cost: Most that the calls of a batch may cost together, beside `max_batch_size`. A call that costs more by
             itself runs alone.
         cost: What a call costs: a pure function of its inputs, by their names, as many as it takes: of a tensor it gets an object
-            with ``shape`` (after padding) and ``dtype``. It returns a number of at least 0: ``lambda tokens: tokens.shape[0]``.
-            T(n) is then learned over cost, too.
+            with ``shape`` (after padding, without "batch") and ``dtype``. It returns a number of at least 0:
+            ``lambda tokens: tokens.shape[0]``. The time of a batch is then learned over its cost, instead of its size.
     """
 
     batched: bool = True
@@ -231,7 +232,9 @@ class Program:
         style: The kind of function that it is.
         factory: Makes the callable; runs once per replica.
         definition: Its source, to compare it with other programs; None if unknown.
+        call_cost: Computes what a call costs; None if it declares no cost.
         overrides: Options from outside its code (`overrides.py`), which its replicas need to know.
+        own_name: Its name in its code, if another version of its workflow has that name; otherwise empty.
     """
 
     name: str
@@ -240,9 +243,11 @@ class Program:
     signature: Signature
     factory: Callable[[], Callable[..., Any]]
     batch_keys: BatchKeys
+    call_cost: CallCost | None = None
     overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
     definition: Definition | None = None
     style: CallStyle = CallStyle.PLAIN
+    own_name: str = ""
 
     @classmethod
     def make(
@@ -271,13 +276,23 @@ class Program:
                 f"{owner}: it takes the stream {declared.streams[0].name!r}, and is a plain function; only an `async def` or a "
                 f"generator can wait for its parts"
             )
+        for stream in declared.streams:
+            if stream.is_async is not style.is_async:
+                expected = "AsyncIterator" if style.is_async else "Iterator"
+                raise DefinitionError(f"{owner}: it is {style.value}, so its stream {stream.name!r} has to be an {expected}[...]")
+        if style is not CallStyle.PLAIN and declared.residents:
+            raise DefinitionError(
+                f"{owner}: {declared.residents[0].name!r} is a resident, and it is {style.value}; only a plain function can take "
+                f"or return residents"
+            )
         signature = declared.without_batch() if options.batched else declared
         if not options.batched:
             options = replace(options, max_batch_size=1)
         elif not signature.inputs:
             raise DefinitionError(f"{owner}: it takes no tensor, so there is nothing to batch; declare batched=False")
         batch_keys = BatchKeys.of(owner, signature, options.pad)
-        return cls(name, options, declared, signature, factory, batch_keys, definition=definition, style=style)
+        call_cost = CallCost.of(name, options.cost, signature, batch_keys)
+        return cls(name, options, declared, signature, factory, batch_keys, call_cost, definition=definition, style=style)
 
     @property
     def is_streaming(self) -> bool:
@@ -295,6 +310,11 @@ class Program:
     def group(self) -> str:
         """The programs with which it shares a process, and residents."""
         return self.options.group or self.name
+
+    @property
+    def is_model(self) -> bool:
+        """Whether clients can call it by itself: what it takes and returns can be sent to them."""
+        return not self.signature.streams and not self.signature.residents
 
     @property
     def can_rebuild(self) -> bool:
@@ -321,7 +341,8 @@ class Program:
         if options.batched != self.options.batched:
             raise DefinitionError(f"program {self.name!r}: batched cannot be changed; it belongs to the signature")
         batch_keys = BatchKeys.of(owner, self.signature, options.pad)
-        return replace(self, name=name, options=options, batch_keys=batch_keys)
+        call_cost = CallCost.of(name, options.cost, self.signature, batch_keys)
+        return replace(self, name=name, options=options, batch_keys=batch_keys, call_cost=call_cost)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Records a call, inside a workflow; does not wait. Returns a `Ref`; a `Stream`, if the program yields."""

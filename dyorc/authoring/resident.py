@@ -62,7 +62,7 @@ class ChainCall:
     of all of them when that resident was lost. Without it, they run again one by one.
 
     Attributes:
-        program: The name of the program that was called.
+        program: The name of the program that was called, as its code gives it.
         inputs: Its tensors, in the order of its parameters, for one item. NumPy.
         statics: Its static parameters, in their order.
     """

@@ -79,10 +79,22 @@ class StreamSpec:
 
     Attributes:
         outputs: How the value of one part is grouped.
+        is_async: Whether it is read by ``async for``.
     """
 
     name: str
     outputs: "OutputSpec"
+    is_async: bool = True
+
+    def check(self, given: "OutputSpec", where: str) -> None:
+        """Checks that the parts of a stream can be those of this one.
+
+        Raises:
+            InvalidInputError: If they are other tensors.
+        """
+        mine, theirs = self.outputs.tensors, given.tensors
+        if len(mine) != len(theirs) or not all(a.can_be(b) for a, b in zip(mine, theirs, strict=True)):
+            raise InvalidInputError(f"{where}: {self.name!r} is a stream of {_shown(theirs)}, expected {_shown(mine)}")
 
 
 class OutputKind(Enum):
@@ -136,6 +148,11 @@ class OutputSpec:
     def names(self) -> tuple[str, ...]:
         return tuple(tensor.name for tensor in self.tensors)
 
+    @cached_property
+    def has_residents(self) -> bool:
+        """Whether some of it stays in the process of its program."""
+        return any(tensor.is_resident for tensor in self.tensors)
+
     def build(self, parts: Sequence[Any]) -> Any:
         """Groups `parts`, which are in the order of `tensors`, as the user declared."""
         match self.kind:
@@ -179,7 +196,8 @@ class OutputSpec:
                 return f"the fields {list(self.names)}"
 
 
-_STREAMS = (AsyncIterator, AsyncGenerator, Iterator, Generator)
+_ASYNC_STREAMS = (AsyncIterator, AsyncGenerator)
+_STREAMS = (*_ASYNC_STREAMS, Iterator, Generator)
 
 
 def _part_of(annotation: Any, owner: str) -> Any:
@@ -196,6 +214,10 @@ def _part_of(annotation: Any, owner: str) -> Any:
     if any(sent not in (None, type(None)) for sent in arguments[1:]):
         raise DefinitionError(f"{owner} is annotated {annotation!r}; nothing is sent into it: expected AsyncIterator[...]")
     return arguments[0]
+
+
+def _shown(tensors: Sequence[TensorSpec]) -> str:
+    return ", ".join(f"{tensor.dtype.value}{tensor.describe()}" for tensor in tensors)
 
 
 def _kind_of(value: Any) -> str:
@@ -258,7 +280,8 @@ class Signature:
             elif typing.get_origin(hints[name]) in _STREAMS:
                 if parameter.default is not parameter.empty:
                     raise DefinitionError(f"{owner}: {name!r} is a stream and has a default; only bool, int, float and str may")
-                parameters.append(StreamSpec(name, OutputSpec.of(_part_of(hints[name], f"{owner}: {name!r}"), owner)))
+                part = OutputSpec.of(_part_of(hints[name], f"{owner}: {name!r}"), owner)
+                parameters.append(StreamSpec(name, part, typing.get_origin(hints[name]) in _ASYNC_STREAMS))
             elif hints[name] in STATIC_TYPES:
                 parameters.append(StaticSpec.of(name, hints[name], parameter.default, owner))
             else:
@@ -292,6 +315,16 @@ class Signature:
     def residents(self) -> tuple[TensorSpec, ...]:
         """The inputs and outputs that stay in their process."""
         return tuple(spec for spec in (*self.inputs, *self.outputs.tensors) if spec.is_resident)
+
+    @cached_property
+    def takes_residents(self) -> bool:
+        """Whether a call is bound to the process that holds its residents."""
+        return any(spec.is_resident for spec in self.inputs)
+
+    @cached_property
+    def consumed(self) -> tuple[int, ...]:
+        """Which of `inputs` are residents that the program overwrites."""
+        return tuple(at for at, spec in enumerate(self.inputs) if spec.is_consumed)
 
     @cached_property
     def _is_plain(self) -> bool:

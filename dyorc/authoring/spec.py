@@ -127,6 +127,15 @@ class TensorSpec:
             sizes.insert(self.variadic_at, -1)
         return sizes
 
+    def can_be(self, other: "TensorSpec") -> bool:
+        """Returns whether tensors of another spec may fit this one: the type is the same, and so are all sizes that are fixed."""
+        if self.dtype is not other.dtype:
+            return False
+        if self.variadic_at is not None or other.variadic_at is not None:
+            return True
+        pairs = zip(self.dims, other.dims, strict=False)
+        return len(self.dims) == len(other.dims) and all(a.size == b.size or None in (a.size, b.size) for a, b in pairs)
+
     def describe(self) -> str:
         """Returns the shape as the annotation writes it, e.g. ``[3, height, width]``."""
         words = [str(dim) for dim in self.dims]

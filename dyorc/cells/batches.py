@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from dyorc.authoring.resident import ChainLink
 from dyorc.authoring.signature import StaticValue
 from dyorc.cells.program_tensors import ProgramResults
 from dyorc.core.tensor import BlockId, TensorRef
@@ -56,6 +57,8 @@ class LocalBatch:
         inputs: The digests of its calls' requests, if they are to be noted.
         span: The batch's span, if it is traced.
         inbox: Reads inputs in place; None if none is.
+        chain: See `DispatchBatch`.
+        max_parts: See `DispatchBatch`.
         lost: Blocks that were freed while they were read in place, known once the batch has ended.
     """
 
@@ -72,6 +75,8 @@ class LocalBatch:
     is_suspect: bool = False
     span: TraceContext | None = None
     inbox: Inbox | None = None
+    chain: Sequence[ChainLink] = ()
+    max_parts: int = 0
     lost: list[BlockId] = field(default_factory=list[BlockId])
 
     def done(self) -> None:
@@ -108,7 +113,7 @@ class BatchOutcome:
 def run_batch(batch: LocalBatch, executor: ProgramExecutor, results: ProgramResults) -> BatchOutcome:
     """Runs a batch and copies its results."""
     num_waits, process_s, wall_s, cpu_s = _num_waits(), time.process_time(), time.perf_counter(), time.thread_time()
-    result = executor.run(batch.columns, batch.statics, results.reserve, batch.span)
+    result = executor.run(batch.columns, batch.statics, results.reserve, batch.span, batch.chain)
     event: BatchDone | BatchFailed | None
     if isinstance(result, BatchError):
         event = BatchFailed(batch.replica_id, batch.batch_id, result.error_type, result.message, result.traceback)

@@ -14,13 +14,14 @@ from dyorc.authoring.program import Program
 from dyorc.cells.batches import BatchOutcome, CrashNotes, LocalBatch, keep_when_room, run_batch
 from dyorc.cells.inline_rule import InlineRule
 from dyorc.cells.loop_watch import BatchWatchdog
+from dyorc.cells.program_group import ProgramGroup
 from dyorc.cells.program_tensors import ProgramInputs, ProgramResults
-from dyorc.cells.program_thread import ProgramThread
 from dyorc.core.arrays import Array
 from dyorc.core.tensor import blocks_of
 from dyorc.engine.events import BatchDone, BatchFailed, Event, ReplicaJoined, ReplicaLeft, TensorsLost
 from dyorc.models.status import StatusBoard
 from dyorc.replica.executor import ProgramExecutor
+from dyorc.replica.program_thread import ProgramThread
 from dyorc.transport.outbox import Outbox
 
 _log = structlog.get_logger("dyorc.cells")
@@ -62,14 +63,22 @@ class FleetContext:
     watch: BatchWatchdog
 
 
+_numbers = count(1)
+
+
+def new_replica_id(program: str) -> str:
+    """Returns a name for a program of this process that no other had."""
+    return f"{program}-in-process-{next(_numbers)}"
+
+
 class HostedProgram:
     """Runs the batches of one program, on the event loop or on the program's thread, as `InlineRule` says.
 
     The engine knows a program on a thread as a replica that shares the machine's cores, and one on the loop as a replica on a
-    processor with a single core, which all such programs share: so no guess runs there while certain work does. A program
-    that moves leaves as one replica and joins as another. It moves only while the engine has no batch there, since the calls of a
-    replica that leaves run again. To reach such a moment, results are withheld until all batches have ended; the engine sends at
-    most two batches before the first has come back.
+    processor with a single core, which all such programs share: so no guess runs there while certain work does. The thread of a
+    group of programs is such a processor, too. A program that moves leaves as one replica and joins as another. It moves only
+    while the engine has no batch there, since the calls of a replica that leaves run again. To reach such a moment, results are
+    withheld until all batches have ended; the engine sends at most two batches before the first has come back.
 
     A batch that fails on the loop, or blocks it, runs again on the thread, with inputs that are read again: what a library
     has made on a thread may only work there, and such errors have many forms. If it succeeds there, the program stays there. So
@@ -79,10 +88,12 @@ class HostedProgram:
         program: A loaded program.
         thread: The thread that has loaded it.
         may_move: Whether it may run on the event loop.
+        group: The programs that it shares its thread and residents with; None if it shares nothing.
 
     Attributes:
         program: The program's name.
-        thread: As given.
+        thread, group: As given.
+        process: Under which name its group holds residents; empty if it shares nothing.
         inputs: Reads its inputs.
         replica_id: The engine's present name for it.
         is_inline: Whether the next batch runs on the loop.
@@ -90,8 +101,6 @@ class HostedProgram:
         num_on_thread: Batches that ran on the thread.
         num_run_again: Batches that ran on the thread because they had failed on the loop, or blocked it.
     """
-
-    _numbers = count(1)
 
     def __init__(
         self,
@@ -101,16 +110,20 @@ class HostedProgram:
         context: FleetContext,
         *,
         may_move: bool = True,
+        group: ProgramGroup | None = None,
     ) -> None:
         executor.reuse_memory()  # its outputs are copied before the next batch
         self.program = program.name
         self._executor = executor
         self.thread = thread
         tensors = context.tensors
-        self.inputs = ProgramInputs(tensors)
-        self._results = ProgramResults(context.node, Outbox(tensors.exchange.arena, tensors.inline_limit_bytes))
+        self.group = group
+        self.process = "" if group is None else group.residents.process
+        residents = None if group is None else group.residents
+        self.inputs = ProgramInputs(tensors, residents)
+        self._results = ProgramResults(context.node, Outbox(tensors.exchange.arena, tensors.inline_limit_bytes), residents)
         self._context = context
-        may_move = may_move and program.options.thread == "auto" and program.options.is_repeatable
+        may_move = may_move and group is None and program.options.thread == "auto" and program.options.is_repeatable
         self._rule = InlineRule(context.inline_limit_s, can_stretch=context.num_cores > 0, may_move=may_move)
         self.replica_id = ""
         self.is_inline = False
@@ -132,7 +145,7 @@ class HostedProgram:
     def join(self) -> None:
         """Announces the program, under a new name."""
         old, status = self.replica_id, self._context.status
-        self.replica_id = f"{self.program}-in-process-{next(self._numbers)}"
+        self.replica_id = new_replica_id(self.program)
         status.joined(self.program, self.replica_id, os.getpid())
         if old:
             _log.info("program_moved", program=self.program, is_inline=self._is_known_inline)
@@ -147,17 +160,23 @@ class HostedProgram:
         node, num_cores = self._context.node, self._context.num_cores
         if self._is_known_inline:
             node, num_cores = node + LOOP, 1
-        self._context.post(ReplicaJoined(self.replica_id, self.program, node, num_cores))
+        elif self.group is not None:
+            node, num_cores = f"{node}/{self.group.name}", 1
+        self._context.post(ReplicaJoined(self.replica_id, self.program, node, num_cores, self.process))
 
     def drop(self) -> None:
-        """Drops the program, and ends its thread. No batch may be running."""
-        self.thread.stop()
+        """Drops the program, and ends its thread, unless others of its group use that. No batch may be running."""
+        if self.group is None:
+            self.thread.stop()
+        else:
+            self.group.left(self.program)
         self.inputs.close()
         self._context.status.left(self.replica_id)
 
     def give_up(self) -> None:
-        """Drops a program with a batch that hangs. The thread is interrupted, and reports nothing."""
-        self.thread.give_up()
+        """Drops a program whose thread hangs. The thread is interrupted, and reports nothing."""
+        if self.group is None:
+            self.thread.give_up()
         self.inputs.close()
         self._context.status.left(self.replica_id)
 
@@ -292,7 +311,9 @@ class HostedProgram:
         self.report(TensorsLost(batch.replica_id, batch.batch_id, lost))
 
     def _free(self, event: BatchDone) -> None:
-        self._context.tensors.free(blocks_of(tensor for outputs in event.outputs for tensor in outputs))
+        tensors = [tensor for outputs in event.outputs for tensor in outputs]
+        self._results.drop(tensors)
+        self._context.tensors.free(blocks_of(tensors))
 
     def _settle(self) -> None:
         """Posts the withheld events, and moves the program, unless it is about to move and the engine has batches here."""

@@ -13,7 +13,9 @@ a thread is worth; that is the *overlap*: for how long other threads of the proc
   it and the loop only take turns, which costs both more than waiting for each other. The loop cannot show whether there would be
   more overlap by now, so such a program returns to its thread for a while every `_MAX_STAY` batches.
 * Both only if it computes. A program that waits for anything else, such as a socket, a lock or a time, may wait for seconds some
-  day. Under load, waiting for the interpreter hides short waits; on the loop they show, and the program returns for long.
+  day. One batch that seems to compute proves nothing: other threads may have computed for as long as it waited, or its thread may
+  have collected garbage. Under load, waiting for the interpreter hides short waits; on the loop they show, and the program
+  returns for long.
 * A program moves from the loop to its thread at once if one batch took too much processor time, or much too long; also if batches
   repeatedly took too long. Time in which the system ran other processes is not counted: a thread would have lost it as well.
 
@@ -43,6 +45,8 @@ _MIN_OVERLAP = 0.4
 programs and the loop took turns, 0.5 to 0.8 where larger ones really ran in parallel."""
 _MAX_WAITING = 0.5
 """A program that waits this much of its computing time for anything but the interpreter, such as a device, needs a thread."""
+_MIN_COMPUTING = 2
+"""So many recent batches have to have waited less than that before a program moves to the loop."""
 _NEGLIGIBLE_WAIT_S = 0.000_05
 """Shorter waits mean nothing: a lock within a library, a page fault."""
 _MAX_STAY = 16_384
@@ -120,7 +124,7 @@ class InlineRule:
             self._recent[size_class] = deque(maxlen=_NUM_RECENT)
         self._recent[size_class].append(cpu_s)
         self._last_seen[size_class] = self._num_seen
-        if not self._may_move or self._num_since_move < self._attempt_after or all(self._waits):
+        if not self._may_move or self._num_since_move < self._attempt_after or self._waits.count(False) < _MIN_COMPUTING:
             return
         usual_s = self._usual_s()
         if usual_s <= _HYSTERESIS * self._limit_s and min(self._walls) <= _PATIENCE * self._limit_s:

@@ -14,18 +14,19 @@ from dyorc.answering.input_identity import InputsIdentity
 from dyorc.answering.tensor_exchange import Tensors
 from dyorc.authoring.program import Program
 from dyorc.cells.batches import CrashNotes, LocalBatch
+from dyorc.cells.hosted_calls import HostedCalls
 from dyorc.cells.hosted_program import FleetContext, HostedProgram
 from dyorc.cells.loop_watch import BatchWatchdog
-from dyorc.cells.program_thread import ProgramThread, interpreter_settings
+from dyorc.cells.program_group import ProgramGroups
+from dyorc.cells.program_loader import ProgramLoader
 from dyorc.config import CellsConfig, LogsConfig
-from dyorc.core.tensor import BlockId, TensorRef
+from dyorc.core.tensor import BlockId, TensorRef, is_resident
 from dyorc.engine.actions import BatchControl, DispatchBatch
-from dyorc.engine.events import BatchFailed, Event, LoadFailed, TensorsLost
+from dyorc.engine.events import BatchFailed, Event, LoadFailed, ReplicaLeft, TensorsLost
 from dyorc.errors import DefinitionError, ProgramLoadError
 from dyorc.models.status import StatusBoard
-from dyorc.replica.executor import ProgramExecutor
-from dyorc.replica.program_lifecycle import free_memory, load_and_warm_up
-from dyorc.replica.user_code import has_thread_settings, keep_ours
+from dyorc.replica.program_lifecycle import free_memory
+from dyorc.replica.program_thread import interpreter_settings
 from dyorc.scaling.model import LeadTimes
 from dyorc.telemetry.tracing.program_spans import ProgramSpans
 from dyorc.transport.column_codec import Rows
@@ -35,7 +36,6 @@ from dyorc.transport.tiers import InputMoves
 _log = structlog.get_logger("dyorc.cells")
 
 _MAX_RETRY_S = 30.0
-_STOP_TIMEOUT_S = 5.0
 _POLL_ROOM_S = 0.05
 
 
@@ -77,14 +77,14 @@ class LocalFleet:
         self._site = site
         self._tensors = tensors
         self._status = status
-        self._hosted: dict[str, HostedProgram] = {}
-        self._due: list[tuple[HostedProgram, LocalBatch, Callable[[], None]]] = []
+        self._hosted: dict[str, HostedProgram | HostedCalls] = {}
+        self._due: list[tuple[HostedProgram | HostedCalls, LocalBatch, Callable[[], None]]] = []
         self._wanted = {program.name: program.options.bounds.num_at_start > 0 for program in programs}
         self._loaders: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._threads: list[ProgramThread] = []
-        self._loading = asyncio.Lock()
         self._freed = threading.Condition()
+        self._groups = ProgramGroups()
+        self._loader = ProgramLoader(self._groups, site.config.max_hung, site.spans)
 
     @asynccontextmanager
     async def running(self, post: Callable[[Event], None], flush: Callable[[], None]) -> AsyncGenerator[None]:
@@ -136,17 +136,13 @@ class LocalFleet:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for thread in self._threads:
-            thread.stop()
-        await asyncio.to_thread(self._join)
+        for hosted in self._hosted.values():
+            if isinstance(hosted, HostedCalls):
+                hosted.close()
+        await self._loader.stop()
         for hosted in self._hosted.values():
             hosted.inputs.close()
         self._hosted.clear()
-
-    def _join(self) -> None:
-        give_up_s = time.monotonic() + _STOP_TIMEOUT_S
-        for thread in self._threads:
-            thread.join(max(0.0, give_up_s - time.monotonic()))
 
     # Loading
 
@@ -167,32 +163,16 @@ class LocalFleet:
         del self._loaders[program.name]  # now, not when the task has ended: it may be wanted again in between
 
     async def _load(self, program: Program) -> bool:
-        """Loads a program on its thread. One at a time: loading user code may change settings of the whole process."""
         name = program.name
-        async with self._loading:
-            self._threads = [thread for thread in self._threads if thread.is_alive]
-            if sum(thread.program == name for thread in self._threads) >= self._site.config.max_hung:
-                reason = f"{self._site.config.max_hung} of its batches hang, and threads cannot be killed; restart the server"
-                self._failed(ProgramLoadError(name, "TimeoutError", reason))
-                return False
-            self._status.loading(name)
-            thread = ProgramThread(name, asyncio.get_running_loop())
-            self._threads.append(thread)
-            try:
-                loaded = await thread.run(partial(_load, program))
-            except asyncio.CancelledError:
-                thread.stop()
-                raise
-        if isinstance(loaded, ProgramLoadError):
-            thread.stop()
-            self._failed(loaded)
+        try:
+            loaded = await self._loader.load(program, self._context_of(program))
+        except ProgramLoadError as error:
+            self._failed(error)
             return False
-        executor, load_s, has_settings = loaded
-        keep_ours()
-        executor.trace_by(self._site.spans)
-        hosted = self._hosted[name] = HostedProgram(
-            program, executor, thread, self._context_of(program), may_move=not has_settings
-        )
+        if loaded is None:
+            return False
+        hosted, load_s = loaded
+        self._hosted[name] = hosted
         self._status.programs[name].lead = LeadTimes(load_s, load_s)
         hosted.join()
         self._context.flush()
@@ -214,7 +194,9 @@ class LocalFleet:
 
     def control(self, action: BatchControl) -> None:
         """Passes something on to a batch that runs."""
-        raise NotImplementedError(f"{type(action).__name__} comes with programs that yield")
+        for hosted in self._hosted.values():
+            if isinstance(hosted, HostedCalls) and hosted.replica_id == action.replica_id:
+                hosted.control(action)
 
     def dispatch(self, action: DispatchBatch) -> None:
         """Finds a batch's inputs, and runs it on its thread, or at the end of the turn."""
@@ -222,7 +204,7 @@ class LocalFleet:
         if hosted is None or hosted.replica_id != action.replica_id:
             return  # it was given up meanwhile, and the engine knows
         hosted.hold()
-        stored = [tensor for operands in action.operands for tensor in operands if tensor.block]
+        stored = [tensor for operands in action.operands for tensor in operands if tensor.block and not is_resident(tensor)]
         if stored and not self._tensors.is_near(stored):
             task = asyncio.get_running_loop().create_task(self._fetch(hosted, action, stored))
             self._tasks.add(task)
@@ -230,20 +212,19 @@ class LocalFleet:
         else:
             self._run(hosted, action, stored, lambda: hosted.inputs.read(action.operands, bool(stored)))
 
-    async def _fetch(self, hosted: HostedProgram, action: DispatchBatch, stored: Sequence[TensorRef]) -> None:
+    async def _fetch(self, hosted: HostedProgram | HostedCalls, action: DispatchBatch, stored: Sequence[TensorRef]) -> None:
         """Fetches inputs from other nodes, then runs the batch."""
-        flat = [tensor for operands in action.operands for tensor in operands]
+        flat = [tensor for operands in action.operands for tensor in operands if not is_resident(tensor)]
         moves = InputMoves()
         fetching = self._tensors.fetch(flat, moves)
         await asyncio.wait([fetching])
-        num_inputs = len(action.operands[0])
-        self._run(hosted, action, stored, lambda: ([fetching.result()[at::num_inputs] for at in range(num_inputs)], None), moves)
+        self._run(hosted, action, stored, lambda: (hosted.inputs.beside(action.operands, fetching.result()), None), moves)
         self.end_turn()
         self._context.flush()
 
     def _run(
         self,
-        hosted: HostedProgram,
+        hosted: HostedProgram | HostedCalls,
         action: DispatchBatch,
         stored: Sequence[TensorRef],
         gather: Callable[[], tuple[Sequence[Rows], Inbox | None]],
@@ -262,7 +243,7 @@ class LocalFleet:
             batch = LocalBatch(
                 action.replica_id, action.batch_id, len(action.operands), columns, action.statics, stored, gather_s,
                 () if moves is None else moves.take(), action.room_share, _digests(action.inputs) if action.inputs else (),
-                action.is_suspect, action.span, inbox,
+                action.is_suspect, action.span, inbox, action.chain, action.max_parts,
             )  # fmt: skip
             if hosted.is_inline:
                 self._due.append((hosted, batch, partial(self._run, hosted, action, stored, gather, fetched)))
@@ -277,7 +258,8 @@ class LocalFleet:
                 hosted.run(batch, run_again)
 
     def release(self, blocks: Sequence[BlockId]) -> None:
-        """Wakes programs that wait for room in the arena."""
+        """Drops residents, and wakes programs that wait for room in the arena."""
+        self._groups.release(blocks)
         with self._freed:
             self._freed.notify_all()
 
@@ -308,14 +290,24 @@ class LocalFleet:
             self._start_loading(self._programs[hosted.program])  # it may be wanted again by now
 
     def give_up(self, replica_id: str, reason: str) -> None:
-        """Drops a program with a batch that hangs, with its thread, and loads it again on another thread."""
+        """Drops a program with a batch that hangs, with its thread and its group, and loads them again on another thread."""
         hosted = self._take_out(replica_id)
-        if hosted is not None:
-            _log.warning("batch_hangs", program=hosted.program, reason=reason)
-            hosted.give_up()
-            self._start_loading(self._programs[hosted.program])
+        if hosted is None:
+            return
+        _log.warning("batch_hangs", program=hosted.program, reason=reason)
+        hosted.give_up()
+        group = hosted.group
+        others = [] if group is None else [each for each in self._hosted.values() if each.group is group]
+        if group is not None:
+            group.give_up()
+        for other in others:
+            del self._hosted[other.program]
+            other.give_up()
+            self._context.post(ReplicaLeft(other.replica_id, f"{hosted.program} of its group {reason}"))
+        for each in (hosted, *others):
+            self._start_loading(self._programs[each.program])
 
-    def _take_out(self, replica_id: str) -> HostedProgram | None:
+    def _take_out(self, replica_id: str) -> HostedProgram | HostedCalls | None:
         """Removes a loaded program, and returns it; None if the program has another name by now."""
         for name, hosted in self._hosted.items():
             if hosted.replica_id == replica_id:
@@ -327,6 +319,7 @@ class LocalFleet:
 
     def start_over(self) -> None:
         """Announces all programs, to a new engine."""
+        self._groups.clear()
         for hosted in self._hosted.values():
             hosted.join_again()
 
@@ -338,6 +331,7 @@ class LocalFleet:
             "num_batches_inline": sum(each.num_inline for each in hosted),
             "num_batches_on_threads": sum(each.num_on_thread for each in hosted),
             "num_batches_run_again": sum(each.num_run_again for each in hosted),
+            **self._groups.report(),
         }
 
 
@@ -352,12 +346,3 @@ def _check_is_whole(program: Program) -> None:
 def _digests(inputs: Sequence[Hashable]) -> list[bytes]:
     """Returns the digests of inputs, as far as they are known."""
     return [each.digest for each in inputs if isinstance(each, InputsIdentity) and each.digest is not None]
-
-
-def _load(program: Program) -> tuple[ProgramExecutor, float, bool] | ProgramLoadError:
-    """Returns a loaded program, how long that took in seconds, and whether it has settings for its thread."""
-    started_s = time.monotonic()
-    try:
-        return load_and_warm_up(program), time.monotonic() - started_s, has_thread_settings()
-    except ProgramLoadError as error:
-        return error

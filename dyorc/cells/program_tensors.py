@@ -6,27 +6,38 @@ inputs, and others may need them unchanged. So each program has its own views, w
 
 Results are copied once: a program may return a buffer that it overwrites in the next batch, or its input. What it wrote into
 memory that it had requested (`dyorc.empty`) is not copied: by contract, it writes nothing more there.
+
+Residents (`dyorc.Resident`) are neither read nor copied: the program gets the objects, and what it returns is kept as it is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import cast
 
 import numpy as np
 
 from dyorc.answering.tensor_exchange import OWN, Tensors, has_stored, inline_array, stored_refs
 from dyorc.authoring.array_memory import Reserve
 from dyorc.core.arrays import Array, dtype_of
-from dyorc.core.tensor import TensorRef
+from dyorc.core.tensor import TensorRef, blocks_of, is_resident
+from dyorc.replica.resident_table import ResidentRows, ResidentTable
 from dyorc.transport.column_codec import Rows, StoredColumn, each_row
-from dyorc.transport.inbox import Inbox
+from dyorc.transport.inbox import Inbox, InputsLostError
 from dyorc.transport.outbox import Outbox
 from dyorc.transport.tier_routes import Routes
 
 
 class ProgramInputs:
-    """Reads the inputs of one program's batches, which run one after the other. Used on the event loop."""
+    """Reads the inputs of one program's batches. Used on the event loop.
 
-    def __init__(self, tensors: Tensors) -> None:
+    Args:
+        residents: What the programs of its group hold; None if it shares nothing.
+        is_writing: Whether the program may write to what it reads in place. If so, its batches run one after the other.
+    """
+
+    def __init__(self, tensors: Tensors, residents: ResidentTable | None = None, *, is_writing: bool = True) -> None:
         self._tensors = tensors
+        self._residents = residents
+        self._is_writing = is_writing
         self._routes: Routes | None = None
 
     def read(self, operands: Sequence[tuple[TensorRef, ...]], is_any_stored: bool) -> tuple[list[Rows], Inbox | None]:
@@ -38,12 +49,29 @@ class ProgramInputs:
         inbox = self._inbox() if is_any_stored else None
         return [self._column(column, inbox) for column in zip(*operands, strict=True)], inbox
 
+    def beside(self, operands: Sequence[tuple[TensorRef, ...]], fetched: Sequence[Array]) -> list[Rows]:
+        """Returns the inputs of a batch whose tensors were fetched from elsewhere, call by call.
+
+        Raises:
+            InputsLostError: If a resident is gone.
+        """
+        arrays = iter(fetched)
+        rows = [[None if is_resident(tensor) else next(arrays) for tensor in row] for row in operands]
+        return [
+            self._column(column, None) if is_resident(column[0]) else cast("Rows", list(values))
+            for column, values in zip(zip(*operands, strict=True), zip(*rows, strict=True), strict=True)
+        ]
+
     def _inbox(self) -> Inbox:
         if self._routes is None:
             self._routes = self._tensors.lend_routes()
-        return Inbox(self._routes)
+        return Inbox(self._routes, is_writing=self._is_writing)
 
     def _column(self, column: tuple[TensorRef, ...], inbox: Inbox | None) -> Rows:
+        if is_resident(column[0]):
+            if self._residents is None:
+                raise InputsLostError(blocks_of(column), "a program without residents was given one")
+            return self._residents.read(column)
         if inbox is None or not has_stored(column):
             return [inline_array(tensor) for tensor in column]
         headers, frames, holders = self._tensors.pack([(tensor,) for tensor in column])
@@ -66,10 +94,12 @@ class ProgramResults:
     Args:
         node: This machine.
         outbox: Where large tensors go. The others stay arrays, which Python frees.
+        residents: What the programs of its group hold; None if it shares nothing.
     """
 
-    def __init__(self, node: str, outbox: Outbox) -> None:
+    def __init__(self, node: str, outbox: Outbox, residents: ResidentTable | None = None) -> None:
         self._node = node
+        self._residents = residents
         self._outbox = outbox
 
     @property
@@ -77,7 +107,7 @@ class ProgramResults:
         """Where the program may write large results (`dyorc.empty`)."""
         return self._outbox.reserve
 
-    def keep(self, outputs: Sequence[Rows]) -> list[tuple[TensorRef, ...]]:
+    def keep(self, outputs: Sequence[Rows | ResidentRows]) -> list[tuple[TensorRef, ...]]:
         """Returns references to the outputs of a batch, call by call.
 
         Raises:
@@ -86,9 +116,17 @@ class ProgramResults:
         """
         stored = self._store(outputs)
         columns = [
-            stored_refs(stored[at], OWN, self._node) if at in stored else self._inline(rows) for at, rows in enumerate(outputs)
-        ]
+            self._add(rows) if isinstance(rows, ResidentRows)
+            else stored_refs(stored[at], OWN, self._node) if at in stored
+            else self._inline(rows)
+            for at, rows in enumerate(outputs)
+        ]  # fmt: skip
         return list(zip(*columns, strict=True))
+
+    def drop(self, tensors: Iterable[TensorRef]) -> None:
+        """Drops those that are residents: nobody will learn of them."""
+        if self._residents is not None:
+            self._residents.release(tensor.block for tensor in tensors if is_resident(tensor))
 
     def check_beside(self, num_bytes: int, inputs: Sequence[TensorRef]) -> None:
         """Checks that shared memory can hold results of this size together with inputs that are there.
@@ -102,11 +140,19 @@ class ProgramResults:
         """Ends the batch: frees memory that was reserved for results and not used."""
         self._outbox.drop_reserved()
 
-    def _store(self, outputs: Sequence[Rows]) -> dict[int, StoredColumn]:
+    def _add(self, rows: ResidentRows) -> list[TensorRef]:
+        assert self._residents is not None
+        return self._residents.keep(rows, self._node)
+
+    def _store(self, outputs: Sequence[Rows | ResidentRows]) -> dict[int, StoredColumn]:
         """Puts large outputs into the arena, all or none; returns their headers."""
-        large = [at for at, rows in enumerate(outputs) if not self._outbox.is_small(rows)]
-        headers, _ = self._outbox.write([outputs[at] for at in large])
-        return {at: header for at, header in zip(large, headers, strict=True) if isinstance(header, StoredColumn)}
+        large = [
+            (at, rows)
+            for at, rows in enumerate(outputs)
+            if not isinstance(rows, ResidentRows) and not self._outbox.is_small(rows)
+        ]
+        headers, _ = self._outbox.write([rows for _, rows in large])
+        return {at: header for (at, _), header in zip(large, headers, strict=True) if isinstance(header, StoredColumn)}
 
     def _inline(self, rows: Rows) -> list[TensorRef]:
         if isinstance(rows, np.ndarray) and rows.nbytes <= _SHARED_BYTES * len(rows):

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -11,6 +12,7 @@ from rich.console import Console, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
+from dyorc.cli.repeated_calls import MAX_ALIKE, call_notes, describe_decisions, group_alike
 from dyorc.cli.server_options import DEFAULT_URL, AsJson, Ca, Key, Url, connect, time_of_day
 from dyorc.cli.stacked_table import StackedTable
 
@@ -35,6 +37,9 @@ _LEGEND = (
 def explain(
     request_id: Annotated[str | None, typer.Argument(help="The request; without it, the slowest ones are listed.")] = None,
     slowest: Annotated[bool, typer.Option("--slowest", help="Explain the slowest request that the server remembers.")] = False,
+    every_call: Annotated[
+        bool, typer.Option("--every-call", help="Show each turn of a loop; otherwise its calls are one row.")
+    ] = False,
     url: Url = DEFAULT_URL,
     key: Key = None,
     ca: Ca = None,
@@ -52,7 +57,8 @@ def explain(
             shown = [_listed(_printable(record))]
         else:
             record = client.request(request_id)
-            shown = explanation(_printable(record), console.width if console.is_terminal else None)
+            width = console.width if console.is_terminal else None
+            shown = explanation(_printable(record), width, every_call=every_call)
     if as_json:
         print(json.dumps(record, indent=2))
     else:
@@ -91,20 +97,23 @@ def _listed(requests: list[dict[str, Any]]) -> Table:
     return table
 
 
-def explanation(record: dict[str, Any], width: int | None = None) -> list[RenderableType]:
+def explanation(record: dict[str, Any], width: int | None = None, *, every_call: bool = False) -> list[RenderableType]:
     """Returns what people should see of a request: first why it took so long, then what happened.
 
     Args:
         width: Columns of the terminal; None for a pipe or a file, where lines may be as long as they have to be.
+        every_call: Each turn of a loop has its own row; otherwise all have one together.
     """
+    max_alike = sys.maxsize if every_call else MAX_ALIKE
     shown: list[RenderableType] = [*_title(record, width)]
     for number, sentence in enumerate(record["diagnosis"]):
         shown.append(Text(f"  {sentence}", style="bold" if number == 0 else ""))
-    shown += [Text(), *_timeline(record, width), *_legend(width)]
+    groups = group_alike(record["calls"], "program", "depth", max_alike=max_alike)
+    shown += [Text(), *_timeline(record, groups, width), *_legend(width)]
     if record["decisions"] or record["notes"]:
-        shown += [Text(), *_decisions(record)]
+        shown += [Text(), *_decisions(record, max_alike)]
     if record["batches"]:
-        shown += [Text(), *_batches(record, width)]
+        shown += [Text(), *_batches(record, groups, width)]
     return shown
 
 
@@ -141,11 +150,11 @@ class _Bar:
         return Text.assemble(*self._cells)
 
 
-def _timeline(record: dict[str, Any], width: int | None) -> Iterator[Text]:
-    """Yields a line for each piece of the client's and each call, and the notes of a call below it if they do not fit."""
+def _timeline(record: dict[str, Any], groups: list[list[dict[str, Any]]], width: int | None) -> Iterator[Text]:
+    """Yields a line for each piece of the client's and each group of calls, and the notes of one below it if they do not fit."""
     duration_ms = record["duration_ms"]
     pieces = [piece for piece in record["path"] if piece["stage"] in ("reading", "writing", "taking")]
-    names = [f"client: {piece['stage']}" for piece in pieces] + [call["program"] for call in record["calls"]]
+    names = [f"client: {piece['stage']}" for piece in pieces] + [_name(calls) for calls in groups]
     longest = max(map(cell_len, names), default=0)
     room = _BAR_WIDTH if width is None else width - longest - _TIMES_WIDTH - 4
     bar_width = max(_MIN_BAR_WIDTH, min(_BAR_WIDTH, room))
@@ -155,16 +164,23 @@ def _timeline(record: dict[str, Any], width: int | None) -> Iterator[Text]:
         bar = _Bar(duration_ms, bar_width)
         bar.fill(piece["from_ms"], piece["to_ms"], "▒", _OUTSIDE)
         yield _row(f"client: {piece['stage']}", longest, bar, piece["to_ms"] - piece["from_ms"])
-    for call in record["calls"]:
+    for calls in groups:
         bar = _Bar(duration_ms, bar_width)
-        end_ms = duration_ms if call["ended_ms"] is None else call["ended_ms"]
-        _fill_call(bar, call, record["batches"], end_ms)
-        row, notes = _row(call["program"], longest, bar, end_ms - call["asked_ms"]), ", ".join(_call_notes(call))
+        for call in calls:
+            end_ms = duration_ms if call["ended_ms"] is None else call["ended_ms"]
+            _fill_call(bar, call, record["batches"], end_ms)
+        end_ms = max(duration_ms if call["ended_ms"] is None else call["ended_ms"] for call in calls)
+        found = _call_notes(calls[0]) if len(calls) == 1 else call_notes(calls, duration_ms)
+        row, notes = _row(_name(calls), longest, bar, end_ms - calls[0]["asked_ms"]), ", ".join(found)
         if not notes or width is None or row.cell_len + 2 + cell_len(notes) <= width:
             yield row.append(f"  {notes}" if notes else "", style="dim")
         else:
             yield row
             yield Text(f"   {notes}", style="dim")
+
+
+def _name(calls: list[dict[str, Any]]) -> str:
+    return calls[0]["program"] if len(calls) == 1 else f"{calls[0]['program']} x {len(calls)}"
 
 
 def _row(name: str, longest: int, bar: _Bar, took_ms: float) -> Text:
@@ -222,9 +238,12 @@ def _legend(width: int | None) -> Iterator[Text]:
 # What else happened
 
 
-def _decisions(record: dict[str, Any]) -> list[Text]:
+def _decisions(record: dict[str, Any], max_alike: int) -> list[Text]:
     lines: list[Text] = []
-    for decision in record["decisions"]:
+    for decision, *more in group_alike(record["decisions"], "site", max_alike=max_alike):
+        if more:
+            lines.append(Text(f"  {decision['opened_ms']:.1f} ms: {describe_decisions([decision, *more])}"))
+            continue
         at_ms = decision["opened_ms"] if decision["decided_ms"] is None else decision["decided_ms"]
         text = f"  {at_ms:.1f} ms: decision at {decision['site']}: {decision['outcome'] or 'open to the end'}"
         for outcome, probability in decision["followed"].items():
@@ -235,14 +254,21 @@ def _decisions(record: dict[str, Any]) -> list[Text]:
     return lines + [Text(f"  {note['at_ms']:.1f} ms: {note['text']}") for note in record["notes"]]
 
 
-def _batches(record: dict[str, Any], width: int | None) -> list[RenderableType]:
-    """Returns a table; in a narrow terminal, replicas and reasons follow it, as they are much longer than figures."""
+def _batches(record: dict[str, Any], groups: list[list[dict[str, Any]]], width: int | None) -> list[RenderableType]:
+    """Returns a table; in a narrow terminal, replicas and reasons follow it, as they are much longer than figures. Batches of
+    calls that are one row of the timeline are one here, with their mean times."""
     numbers = [Column(name, justify="right") for name in ("sent", "began", "ended", "gather", "infer", "publish")]
     is_narrow = width is not None and width < _WIDE
     headers = ("calls", *numbers) if is_narrow else ("replica", "calls", *numbers, "why, and for whom else")
     table = StackedTable("batch", *headers)
     below: list[Text] = []
-    for name, batch in sorted(record["batches"].items(), key=lambda entry: entry[1]["sent_ms"]):
+    for calls in groups:
+        if len(calls) > 1:
+            shown, size, why = _mean_batch(calls, record["batches"])
+            table.add_row(*map(Text, (_name(calls), size, *shown) if is_narrow else (_name(calls), "", size, *shown, why)))
+    looped = {name for calls in groups if len(calls) > 1 for call in calls for name in call["batches"]}
+    single = [(name, batch) for name, batch in record["batches"].items() if name not in looped]
+    for name, batch in sorted(single, key=lambda entry: entry[1]["sent_ms"]):
         times = [
             batch["sent_ms"],
             batch["started_ms"],
@@ -259,6 +285,21 @@ def _batches(record: dict[str, Any], width: int | None) -> list[RenderableType]:
         else:
             table.add_row(*map(Text, (name, batch["replica"], size, *shown, why)))
     return [table, *below]
+
+
+def _mean_batch(calls: list[dict[str, Any]], batches: dict[str, Any]) -> tuple[list[str], str, str]:
+    """Returns times of the batches of a group of calls, their sizes, and why most of them were formed. Of the times on a replica,
+    the mean."""
+    own = [batches[name] for name in dict.fromkeys(name for call in calls for name in call["batches"])]
+    if not own:
+        return [""] * 6, "", "in no batch"
+    ends = [[ms for batch in own if (ms := batch[name]) is not None] for name in ("sent_ms", "started_ms", "ended_ms")]
+    first = [f"{min(ms):.1f}" if ms else "" for ms in ends[:2]]
+    means = [f"{sum(batch[name] for batch in own) / len(own):.1f}" for name in ("gather_ms", "infer_ms", "publish_ms")]
+    sizes = sorted(batch["size"] for batch in own)
+    size = str(sizes[0]) if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
+    reason, number = Counter(batch["reason"] for batch in own).most_common(1)[0]
+    return [*first, f"{max(ends[2]):.1f}" if ends[2] else "", *means], size, f"{number} of {len(own)}: {reason}"
 
 
 def _why(batch: dict[str, Any], own_number: int) -> str:

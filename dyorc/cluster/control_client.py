@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
 
-from dyorc.cluster import packing
 from dyorc.cluster.cluster_messages import Change, ChangeDone, ChangeRefused, DrainQuery, DrainReply, FromGateway, Scale
 from dyorc.errors import InvalidInputError, NotReadyError, UnknownModelError
 from dyorc.models.submission import BeginEpoch
 from dyorc.protocol.deployment_changes import Deploy, DeploymentChange
+from dyorc.transport.error_codec import unpack_error
 
 _POLL_S = 0.05
 
@@ -68,7 +68,7 @@ class GroupControl:
         if isinstance(message, ChangeDone):
             waiting.set_result(message.line)
         else:
-            waiting.set_exception(packing.unpack_error(message.code, message.text, message.facts))
+            waiting.set_exception(unpack_error(message.code, message.text, message.facts))
 
     def _drain(self, query: DrainQuery) -> None:
         if not query.with_requests:

@@ -8,11 +8,11 @@ from typing import Any, Protocol, TypeAlias
 
 import structlog
 
-from dyorc.cluster import packing
 from dyorc.cluster.cluster_messages import Change, ChangeDone, ChangeRefused, DrainQuery, FromOrchestrator, Scale
 from dyorc.cluster.gateway_sessions import GatewaySession
 from dyorc.errors import DyOrcError, UnsupportedError
 from dyorc.protocol.deployment_changes import DeploymentChange
+from dyorc.transport.error_codec import pack_error
 
 _log = structlog.get_logger("dyorc.orchestrator")
 
@@ -85,7 +85,7 @@ class ControlServer:
         except Exception as error:
             if not isinstance(error, DyOrcError):
                 _log.exception("change_failed")
-            answer = ChangeRefused(change.number, *packing.pack_error(error))
+            answer = ChangeRefused(change.number, *pack_error(error))
         self._send(session, answer)
 
     async def _carry_out(self, change: Change | Scale) -> dict[str, Any]:

@@ -60,6 +60,7 @@ from dyorc.models.offers import ModelKey
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.system.log_throttle import LogThrottle
 from dyorc.transport.column_codec import ColumnHeader, Frame
+from dyorc.transport.error_codec import pack_error
 from dyorc.transport.inbox import InputsLostError
 from dyorc.transport.link import OrchestratorEnd, listen
 from dyorc.transport.peer_process import LinkCallbacks, PeerEnding
@@ -420,7 +421,7 @@ class GatewayServer:
 
 
 def _failed(request_id: int, error: Exception, story: dict[str, Any] | None = None) -> RequestFailed:
-    return RequestFailed(request_id, *packing.pack_error(error), story)
+    return RequestFailed(request_id, *pack_error(error), story)
 
 
 def _replicas_of(shown: dict[str, Any]) -> set[str]:

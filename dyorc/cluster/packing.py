@@ -1,13 +1,12 @@
-"""Errors and request traces as plain values, for another process, whose clock may differ."""
+"""Request traces as plain values, for another process, whose clock may differ."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
 import msgspec
 
 from dyorc.engine.request_trace import BatchTrace, CallTrace, DecisionTrace, PartTrace, RequestTrace, TraceNote
-from dyorc.errors import DyOrcError, InternalError
 
 _KINDS = ("calls", "decisions", "parts", "notes")
 _RANGE = 2**36
@@ -77,28 +76,3 @@ def _shifted(entries: list[Any], shift_ns: int) -> list[Any]:
             if name.endswith("_ns") and isinstance(value := getattr(entry, name), int) and value:
                 setattr(entry, name, value + shift_ns)
     return entries
-
-
-def _classes(root: type[DyOrcError] = DyOrcError) -> Iterator[type[DyOrcError]]:
-    yield root
-    for child in root.__subclasses__():
-        yield from _classes(child)
-
-
-_BY_CODE = {error_class.code: error_class for error_class in _classes()}
-
-
-def pack_error(error: Exception) -> tuple[str, str, dict[str, Any]]:
-    """Returns an error's code, its text, and its plain attributes."""
-    code = error.code if isinstance(error, DyOrcError) else InternalError.code
-    facts = {name: value for name, value in vars(error).items() if value is None or isinstance(value, str | int | float)}
-    return code, str(error), facts
-
-
-def unpack_error(code: str, text: str, facts: Mapping[str, Any]) -> DyOrcError:
-    """Returns the error that was packed."""
-    kind = _BY_CODE.get(code, InternalError)
-    error = kind.__new__(kind)
-    error.args = (text,)
-    vars(error).update(facts)
-    return error

@@ -62,6 +62,7 @@ from dyorc.system.log_throttle import LogThrottle
 from dyorc.telemetry.levels import Levels
 from dyorc.telemetry.metrics.readings import Readings
 from dyorc.transport.column_codec import Frame
+from dyorc.transport.error_codec import unpack_error
 from dyorc.transport.zmq_security import ClusterKeys
 
 _log = structlog.get_logger("dyorc.gateway")
@@ -270,7 +271,7 @@ class RemoteBackend:
                 self._take_part(request_id, message, frames)
             case RequestFailed(request_id=request_id):
                 self._fill_trace(request_id, message.story)
-                self._fail(request_id, packing.unpack_error(message.code, message.text, message.facts))
+                self._fail(request_id, unpack_error(message.code, message.text, message.facts))
             case GatewayBlocksReleased(blocks=blocks):
                 self._retention.release(blocks)
             case EffectAhead(number=number, requests=requests):

@@ -99,6 +99,11 @@ def blocks_of(tensors: Iterable[TensorRef]) -> list[BlockId]:
     return [(tensor.holder, tensor.block) for tensor in tensors if tensor.block]
 
 
+def is_resident(tensor: TensorRef) -> bool:
+    """Returns whether it is an object that stays in its process, and no tensor."""
+    return tensor.dtype is DType.RESIDENT
+
+
 class Layout(NamedTuple):
     """Where the elements of a strided tensor lie, counted in elements from the start of the tensor it is a view of."""
 

@@ -65,6 +65,7 @@ class LoadedVersion:
         programs = [
             ServedModel(ModelKey(own, self.version), of_program(program), is_program=True)
             for own, program in self.programs.items()
+            if program.is_model
         ]
         if self.model in self.programs:
             return sorted(programs, key=lambda part: part.key != self.key)
@@ -143,6 +144,7 @@ def rename_programs(
     programs = {program.name: program for program in programs_of(target)}
     for own, program in programs.items():
         object.__setattr__(program, "name", version.names[own])  # the user's workflows hold these objects
+        object.__setattr__(program, "own_name", own)
     if isinstance(target, Program):
         workflow = of_program(target)
     else:

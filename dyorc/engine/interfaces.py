@@ -10,7 +10,7 @@ import msgspec
 
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
-from dyorc.core.tensor import BlockId
+from dyorc.core.tensor import BlockId, TensorRef
 from dyorc.engine.events import (
     BatchDone,
     BatchFailed,
@@ -30,7 +30,7 @@ from dyorc.engine.events import (
 )
 from dyorc.engine.model.program_call import Call
 from dyorc.engine.timers import Timer
-from dyorc.errors import CapacityError
+from dyorc.errors import CapacityError, DyOrcError
 
 ReplicaEvent: TypeAlias = (
     BatchDone | BatchPart | InputPartsTaken | BatchFailed | BatchUnsent | TensorsLost | ReplicaJoined | ReplicaLeft
@@ -45,13 +45,16 @@ class Load(msgspec.Struct, frozen=True):
     Attributes:
         num_queued: Calls that are certain and wait.
         num_running: Calls in batches that have been sent, guesses included.
-        line: How long a batch of n calls takes, as measured: (b, a) of b + a*n seconds; None before the first batch.
+        line: How long a batch of n calls takes, as measured: (b, a) of b + a*n seconds; None before the first batch. If calls
+            differ in their cost, n calls of the mean cost.
+        max_size: Most calls in a batch, if they are of the mean cost.
         waiting_bytes: Bytes of the tensors that the first of the waiting calls will read, by the node that holds them.
     """
 
     num_queued: int
     num_running: int
     line: tuple[float, float] | None
+    max_size: int
     waiting_bytes: Mapping[str, int] = {}
 
 
@@ -68,6 +71,22 @@ class Dispatcher(Protocol):
 
     def withdraw(self, call: Call) -> None:
         """Takes a call out of its queue, if it is in one. The caller sets its new state."""
+        ...
+
+    def grant(self, call: Call) -> None:
+        """Lets a call that yields go on, if it runs, as far as its stream was read."""
+        ...
+
+    def evict(self, blocks: Iterable[BlockId]) -> None:
+        """Drops residents that are to be computed again elsewhere."""
+        ...
+
+    def feed(self, call: Call, stream: int, index: int, tensors: tuple[TensorRef, ...]) -> None:
+        """Sends a running call the next part of one of its streams."""
+        ...
+
+    def end_feed(self, call: Call, stream: int, index: int, error: DyOrcError | None) -> None:
+        """Sends a running call the end of one of its streams, which has failed if there is an error."""
         ...
 
     def task_ended(self, workflow: Workflow, duration_ns: int) -> None:

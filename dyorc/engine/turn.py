@@ -13,6 +13,7 @@ import msgspec
 from dyorc.core.tensor import TensorRef
 from dyorc.engine.actions import Action
 from dyorc.engine.model.futures import Future, FutureState, Waiter
+from dyorc.engine.model.part_list import PartList
 from dyorc.engine.model.program_call import Call
 from dyorc.engine.model.request_tree import Needer, Request, Restoration
 from dyorc.errors import DeadlineError, DyOrcError
@@ -51,7 +52,30 @@ class CallUnready(msgspec.Struct, frozen=True):
     call: Call
 
 
-CallEnd: TypeAlias = CallDone | CallFailed | CallLate | CallDeferred | CallUnready
+class CallStarted(msgspec.Struct, frozen=True, gc=False):
+    """A call that reads streams was sent to a replica."""
+
+    call: Call
+
+
+class CallPart(msgspec.Struct, frozen=True, gc=False):
+    """A running call has yielded a part."""
+
+    call: Call
+    index: int
+    tensors: tuple[TensorRef, ...]
+    digest: bytes
+
+
+class InputTaken(msgspec.Struct, frozen=True, gc=False):
+    """A running call has read so many parts of one of its streams."""
+
+    call: Call
+    stream: int
+    num_taken: int
+
+
+CallEnd: TypeAlias = CallDone | CallFailed | CallLate | CallDeferred | CallUnready | CallStarted | CallPart | InputTaken
 
 
 class Turn:
@@ -60,11 +84,12 @@ class Turn:
     Attributes:
         now_ns: When the current events happened.
         actions: What the shell has to do, in order.
-        ended: How calls ended, for the tasks.
+        ended: How calls ended, and what running ones have yielded and read, for the tasks.
         ready: Calls whose inputs are all there, or have failed.
         restored: What needs lost tensors that are there again or, with an error, cannot be restored.
         settled: Futures whose dependents have not been notified yet.
         runnable: Waiters that have everything they waited for.
+        resumed: Lists of parts whose producers may go on, because they were read further.
         num_steps: How many steps each request has taken in this turn.
         postponed: Waiters that continue in the next turn, because their request has used up its share of this one. Only this list
             may have entries when the turn ends.
@@ -77,7 +102,7 @@ class Turn:
 
     __slots__ = (
         "actions", "ended", "now_ns", "num_steps", "postponed", "queued", "ready", "releasable", "restorations", "restored",
-        "runnable", "settled", "swept", "touched",
+        "resumed", "runnable", "settled", "swept", "touched",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -88,6 +113,7 @@ class Turn:
         self.restored: deque[tuple[Needer, DyOrcError | None]] = deque()
         self.settled: deque[Future] = deque()
         self.runnable: deque[Waiter] = deque()
+        self.resumed: deque[PartList] = deque()
         self.num_steps: dict[Request, int] = {}
         self.postponed: dict[Request, list[Waiter]] = {}
         self.restorations: deque[Restoration] = deque()
@@ -113,6 +139,7 @@ class Turn:
             or self.touched
             or self.ready
             or self.restored
+            or self.resumed
             or self.restorations
             or self.swept
             or self.releasable

@@ -36,7 +36,11 @@ class ModelRegistry:
 
     def __init__(self, workflows: Mapping[str, Workflow], programs: Mapping[str, Program]) -> None:
         parts = [ServedModel(ModelKey(name), workflow) for name, workflow in workflows.items()]
-        parts += [ServedModel(ModelKey(name), of_program(program), is_program=True) for name, program in programs.items()]
+        parts += [
+            ServedModel(ModelKey(name), of_program(program), is_program=True)
+            for name, program in programs.items()
+            if program.is_model
+        ]
         self.programs = tuple(programs.values())
         self.twins: tuple[Program, ...] = ()
         self.workflows: dict[ModelKey, Workflow] = {}
@@ -75,13 +79,15 @@ class ModelRegistry:
         """Collects workflows and programs.
 
         Raises:
-            DefinitionError: If two of them have the same name.
+            DefinitionError: If two of them have the same name, or a program cannot be a model by itself.
         """
         workflows: dict[str, Workflow] = {}
         programs: dict[str, Program] = {}
         for target in targets:
             if isinstance(target, Workflow) and workflows.setdefault(target.name, target) is not target:
                 raise DefinitionError(f"two workflows are named {target.name!r}; rename one with @dyorc.workflow(name=...)")
+            if isinstance(target, Program):
+                of_program(target)
             for program in (target,) if isinstance(target, Program) else target.programs:
                 if programs.setdefault(program.name, program) is not program:
                     raise DefinitionError(f"two programs are named {program.name!r}; rename one with .with_options(name=...)")

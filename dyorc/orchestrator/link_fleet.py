@@ -13,7 +13,6 @@ from dyorc.config import LinkConfig, LogsConfig, TransportConfig
 from dyorc.core.tensor import BlockId, TensorRef
 from dyorc.engine.actions import BatchControl, DispatchBatch
 from dyorc.engine.events import (
-    BatchDone,
     BatchFailed,
     BatchUnsent,
     Event,
@@ -26,18 +25,19 @@ from dyorc.engine.events import (
 from dyorc.errors import TransportError
 from dyorc.leader_election.leader import LeaderTerm
 from dyorc.models.status import StatusBoard
+from dyorc.orchestrator.batch_messages import BatchMessages
+from dyorc.orchestrator.holding_processes import HoldingProcesses
 from dyorc.orchestrator.replica_registry import ReplicaRegistry, Scale
 from dyorc.system.log_throttle import LogThrottle
 from dyorc.transport.arena_file import sweep
 from dyorc.transport.cluster_network import NodeNetwork
 from dyorc.transport.column_codec import Frame
-from dyorc.transport.inbox import InputsLostError
 from dyorc.transport.link import OrchestratorEnd, listen
 from dyorc.transport.messages import (
     Acknowledged,
     BatchFailure,
     BatchReply,
-    BatchRequest,
+    Cancel,
     Forget,
     InputsLost,
     LastWords,
@@ -47,7 +47,10 @@ from dyorc.transport.messages import (
     LogAs,
     Message,
     Parked,
+    PartReply,
+    PartsTaken,
     ReleaseBlocks,
+    ReleaseResidents,
     ReplicaHello,
     ReplicaWelcome,
     StageSpans,
@@ -113,8 +116,9 @@ class LinkFleet:
         self._last_words: dict[str, str] = {}  # why replicas said that their processes were about to end
         self._stagers: dict[str, bytes] = {}
         self._staged: dict[BlockId, set[str]] = {}
+        self._processes = HoldingProcesses()
         self._refused = LogThrottle(_log, "message_refused")
-        self._inputs_lost = LogThrottle(_log, "inputs_lost")
+        self._batches = BatchMessages(tensors)
         self._logs: bytes | None = None  # tells how to log, if that has changed
 
     @asynccontextmanager
@@ -157,22 +161,20 @@ class LinkFleet:
         self._registry.remove(program)
 
     def control(self, action: BatchControl) -> None:
-        """Passes something on to a batch that runs."""
-        raise NotImplementedError(f"{type(action).__name__} comes with programs that yield")
+        """Sends what a batch that runs gets next."""
+        message = self._batches.control(action)
+        if isinstance(message, TensorsLost | BatchFailed):
+            self._tell(action.replica_id, Cancel(action.batch_id))
+            self._post(message)
+        else:  # if the replica is not there, the engine is about to learn that
+            self._send(action.replica_id, message)
 
     def dispatch(self, action: DispatchBatch) -> None:
         """Sends a batch."""
-        try:
-            headers, frames, holders = self._tensors.pack(action.operands)
-            request = BatchRequest(action.batch_id, tuple(headers), action.statics, holders, action.room_share, action.span)
-            is_sent = self._send(action.replica_id, [encode(request), *frames])
-        except InputsLostError as error:
-            self._post(TensorsLost(action.replica_id, action.batch_id, error.blocks))
-            return
-        except Exception as error:  # for example a parameter beyond 64 bits; the replica is not to blame
-            self._post(BatchFailed(action.replica_id, action.batch_id, type(error).__name__, str(error)))
-            return
-        if not is_sent:
+        message = self._batches.request(action)
+        if isinstance(message, TensorsLost | BatchFailed):
+            self._post(message)
+        elif not self._send(action.replica_id, message):
             self._post(BatchUnsent(action.replica_id, action.batch_id))
             self._post(ReplicaLeft(action.replica_id, "not reachable"))
         elif action.replica_id in self._stagers:
@@ -196,7 +198,11 @@ class LinkFleet:
             if holder_id != OWN:
                 held.setdefault(holder_id, []).append(block)
         for holder_id, numbers in held.items():
-            self._send(holder_id, [encode(ReleaseBlocks(tuple(numbers)))])
+            replica_id = self._processes.replica_in(holder_id)
+            if replica_id is not None:
+                self._tell(replica_id, ReleaseResidents(tuple(numbers)))
+            else:
+                self._tell(holder_id, ReleaseBlocks(tuple(numbers)))
         if self._staged:
             fetched: dict[str, list[BlockId]] = {}
             for block in blocks:
@@ -265,15 +271,8 @@ class LinkFleet:
         if isinstance(message, ReplicaHello | Parked | Loading | LoadFailure) and message.program not in self._status.programs:
             raise TransportError(f"a replica of program {message.program!r}, which is not deployed here")
         match message:
-            case BatchReply():
-                self._post(self._batch_done(message, frames))
-            case BatchFailure(error_type=error_type):
-                text, trace = message.message, message.traceback
-                is_capacity = message.is_capacity
-                self._post(BatchFailed(message.replica_id, message.batch_id, error_type, text, trace, is_capacity))
-            case InputsLost(blocks=blocks, reason=reason):
-                self._inputs_lost.report(replica=message.replica_id, reason=reason)
-                self._post(TensorsLost(message.replica_id, message.batch_id, blocks))
+            case BatchReply() | BatchFailure() | InputsLost() | PartReply() | PartsTaken():
+                self._post(self._batches.event(message, frames))
             case ReplicaHello() | Parked():
                 self._greet(peer, message)
             case LoadFailure(program=program):
@@ -293,14 +292,6 @@ class LinkFleet:
                     self._last_words[replica_id] = reason
             case _:
                 raise TransportError(f"a replica sent {type(message).__name__}")
-
-    def _batch_done(self, message: BatchReply, frames: Sequence[Frame]) -> BatchDone | BatchFailed:
-        try:
-            outputs = self._tensors.refs(message.replica_id, message.columns, frames)
-        except TransportError as error:
-            return BatchFailed(message.replica_id, message.batch_id, "TransportError", str(error))
-        times = message.execute_s, message.gather_s, message.infer_s, message.publish_s
-        return BatchDone(message.replica_id, message.batch_id, outputs, *times, message.moves)
 
     def _greet(self, peer: bytes, hello: ReplicaHello | Parked) -> None:
         replica_id = hello.replica_id
@@ -326,8 +317,10 @@ class LinkFleet:
                 self._send(replica_id, [self._logs])
         if isinstance(hello, Parked):
             self._registry.replica_parked(hello)
-        elif self._registry.replica_ready(hello):
-            self._post(ReplicaJoined(replica_id, hello.program, hello.holder.node, hello.num_cores))
+            return
+        self._processes.join(replica_id, hello.process)
+        if self._registry.replica_ready(hello):
+            self._post(ReplicaJoined(replica_id, hello.program, hello.holder.node, hello.num_cores, hello.process))
 
     # Replicas that go
 
@@ -358,6 +351,7 @@ class LinkFleet:
         del self._peers[replica_id]
         self._welcomed.discard(replica_id)
         self._last_words.pop(replica_id, None)
+        self._processes.leave(replica_id)
         self._registry.replica_left(replica_id)
         self._tensors.leave(replica_id)
         forget = encode(Forget(replica_id))

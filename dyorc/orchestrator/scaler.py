@@ -279,7 +279,7 @@ class ScalingTarget:
             cost=_cost(program),
             counts=status.counts(),
             lead=status.lead or _UNKNOWN,
-            speed=None if load.line is None else Speed(*load.line, program.options.max_batch_size),
+            speed=None if load.line is None else Speed(*load.line, load.max_size),
             num_queued=load.num_queued,
             num_running=load.num_running,
             warm_on=status.on_devices(are_warm=True),

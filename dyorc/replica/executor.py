@@ -1,6 +1,7 @@
 """Runs batches on a loaded program: gathers the inputs, calls the program, checks and splits its outputs.
 
-Called by the replica's worker, by a cell's fleet, and by `dyorc.run` inside the caller's process. One thread at a time.
+Called by the replica's worker, by a cell's fleet, and by `dyorc.run` inside the caller's process. One thread at a time. Calls of
+programs that wait or yield run elsewhere (`OngoingCalls`), with what this makes of their inputs and outputs.
 """
 
 import importlib
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -104,6 +105,16 @@ class ProgramExecutor:
         return executor
 
     @property
+    def program(self) -> Program:
+        """The program."""
+        return self._program
+
+    @property
+    def function(self) -> Any:
+        """What was loaded: the program's function, or its object."""
+        return self._function
+
+    @property
     def is_plain_function(self) -> bool:
         """Whether the program is a function, which loads nothing."""
         return inspect.isfunction(self._function)
@@ -112,6 +123,11 @@ class ProgramExecutor:
         """Sets torch's number of threads, a setting of each thread: call it on every thread that runs batches."""
         if self._uses_torch and "DYORC_NUM_THREADS" in os.environ:  # under `dyorc.run`, the user decides about threads
             importlib.import_module("torch").set_num_threads(num_threads())
+
+    def turn_gradients_off(self) -> None:
+        """Turns torch's gradients off for all that this thread runs."""
+        if self._uses_torch:
+            importlib.import_module("torch").set_grad_enabled(False)
 
     def reuse_memory(self) -> None:
         """Makes all later batches share memory: results of `run` may be part of it, and are valid until the next `run`.
@@ -124,6 +140,32 @@ class ProgramExecutor:
     def trace_by(self, spans: ProgramSpans | None) -> None:
         """Lets the program's code make spans below those of its batches."""
         self._spans = spans
+
+    def enter_span(self, span: TraceContext | None) -> None:
+        """Makes a batch's span the current one in the present context, for good."""
+        if self._spans is not None and span is not None:
+            self._spans.enter(span)
+
+    def arguments(self, columns: Sequence[Rows], statics: Sequence[StaticValue]) -> dict[str, Any]:
+        """Returns a batch's arguments by their names, without streams. The program may keep them and write to them.
+
+        Args:
+            columns, statics: As for `run`. Rows that this process may not write are copied.
+        """
+        return self._arguments(columns, statics)
+
+    def outputs(self, value: Any, verb: str = "returned") -> Sequence[Rows]:
+        """Returns what an unbatched program returned or yielded, checked: for each output, its one array, which the program may
+        still write to.
+
+        Args:
+            verb: What the program did, for errors.
+
+        Raises:
+            InvalidInputError: If it is not what the program declares.
+        """
+        rows = self._split_all(value, (), verb)
+        return cast("Sequence[Rows]", rows)  # such programs have no residents
 
     def run(
         self,
@@ -228,10 +270,10 @@ class ProgramExecutor:
                     arguments[parameter.name] = self._gather(at, parameter, columns)
         return arguments
 
-    def _split_all(self, returned: Any, columns: Sequence[Rows]) -> Sequence[Rows | ResidentRows]:
+    def _split_all(self, returned: Any, columns: Sequence[Rows], verb: str = "returned") -> Sequence[Rows | ResidentRows]:
         """Returns what the program returned, output by output and call by call."""
-        parts = self._outputs.flatten(returned, f"program {self._program.name!r}")
-        return [self._split(spec, part, columns) for spec, part in zip(self._outputs.tensors, parts, strict=True)]
+        parts = self._outputs.flatten(returned, f"program {self._program.name!r}", verb)
+        return [self._split(spec, part, columns, verb) for spec, part in zip(self._outputs.tensors, parts, strict=True)]
 
     def _gather(self, at: int, spec: TensorSpec, columns: Sequence[Rows]) -> Any:
         """Returns one input of the whole batch, padded to its bucket where the program declares one."""
@@ -287,13 +329,13 @@ class ProgramExecutor:
             lambda num_bytes: torch.empty(num_bytes, dtype=torch.uint8, device="cpu", pin_memory=True).numpy().data
         )
 
-    def _split(self, spec: TensorSpec, part: Any, columns: Sequence[Rows]) -> Rows | ResidentRows:
+    def _split(self, spec: TensorSpec, part: Any, columns: Sequence[Rows], verb: str) -> Rows | ResidentRows:
         """Returns one output, call by call, checked against the program's declaration."""
         program = self._program
-        where = f"program {program.name!r} returned"
+        where = f"program {program.name!r} {verb}"
         num_calls = len(columns[0]) if columns else 1
         if spec.is_resident:
-            return self._take(spec.name, part if program.options.batched else [part], num_calls, "returned")
+            return self._take(spec.name, part if program.options.batched else [part], num_calls, verb)
         array = as_array(part, spec.dtype, f"{where} {spec.name!r}")
         if not program.options.batched:
             rows: Rows = (array,)

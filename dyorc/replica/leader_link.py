@@ -6,6 +6,7 @@ replica looks when it has received nothing for a while: its leader may be gone o
 """
 
 import threading
+import time
 from collections.abc import Sequence
 
 import structlog
@@ -16,6 +17,7 @@ from dyorc.replica.assignment import OrchestratorGroup, Uplink
 from dyorc.system.log_throttle import LogThrottle
 from dyorc.transport.column_codec import Frame
 from dyorc.transport.link import ReplicaEnd
+from dyorc.transport.wake_up import WakeUp
 
 _log = structlog.get_logger("dyorc.replica")
 
@@ -70,6 +72,8 @@ class LeaderLink:
 
     Attributes:
         is_trusted: Whether the orchestrator at the other end has shown that it leads. If not, its messages must not be used.
+        is_silent: Whether nothing has come for so long that the replica should announce itself. A receive that is woken has not
+            waited long enough by itself.
     """
 
     def __init__(self, uplink: Uplink, following: LeaderTracker, receive_timeout_s: float) -> None:
@@ -77,6 +81,8 @@ class LeaderLink:
         self._following = following
         self._timeout_s = receive_timeout_s
         self._untrusted = LogThrottle(_log, "orchestrator_not_trusted")
+        self._heard_s = time.monotonic()
+        self.is_silent = False
         self._dial()
 
     @property
@@ -93,10 +99,18 @@ class LeaderLink:
         """See `ReplicaEnd.send`."""
         self._link.send(frames)
 
-    def receive(self, *, is_waiting: bool = True) -> list[Frame] | None:
+    def receive(self, *, is_waiting: bool = True, wake: WakeUp | None = None) -> list[Frame] | None:
         """See `ReplicaEnd.receive`. If nothing comes in time, looks for another leader."""
-        frames = self._link.receive(is_waiting=is_waiting)
-        if frames is None and is_waiting:
+        frames = self._link.receive(is_waiting=is_waiting, wake=wake)
+        if frames is not None:
+            self.is_silent = False
+        elif is_waiting and not (wake is not None and wake.is_set):
+            self.is_silent = True
+        else:
+            self.is_silent = wake is not None and time.monotonic() - self._heard_s >= self._timeout_s
+        if frames is not None or self.is_silent:
+            self._heard_s = time.monotonic()
+        if self.is_silent:
             self._following.look()
             self.redial_leader()
         return frames

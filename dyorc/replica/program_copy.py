@@ -5,12 +5,17 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import structlog
+
+from dyorc.authoring.call_style import CallStyle
 from dyorc.authoring.program import Program
 from dyorc.errors import ProgramLoadError
 from dyorc.replica.assignment import Identity
 from dyorc.replica.executor import ProgramExecutor
 from dyorc.replica.fork_client import GroupSite
+from dyorc.replica.ongoing_calls import load_on
 from dyorc.replica.program_lifecycle import free_memory, load_and_warm_up
+from dyorc.replica.program_loop import ProgramLoop
 from dyorc.system import extras
 from dyorc.telemetry.tracing.program_spans import ProgramSpans
 from dyorc.transport.messages import LoadFailure, Parked, ReplicaHello
@@ -18,6 +23,11 @@ from dyorc.transport.tiers import TensorHolder
 
 if TYPE_CHECKING:
     from dyorc.replica.member_group import MemberGroup
+
+_log = structlog.get_logger("dyorc.replica")
+
+_LOOP_END_S = 5.0
+"""How long the calls on a program's loop may take to end."""
 
 
 @dataclass
@@ -32,6 +42,7 @@ class ProgramCopy:
         spans: Where spans of the program's code go; None if nothing is traced.
         site: Where members come from, if the program has a plan.
         group: The members that run it; None while it is parked, and without a plan.
+        loop: Where it runs, if it waits or yields; None while it is parked.
     """
 
     program: Program
@@ -44,6 +55,7 @@ class ProgramCopy:
     spans: ProgramSpans | None = None
     site: GroupSite | None = None
     group: "MemberGroup | None" = None
+    loop: ProgramLoop | None = None
 
     def introduction(self, fence: int = 0) -> ReplicaHello | Parked:
         """Returns the message that announces the replica in its present state.
@@ -52,7 +64,8 @@ class ProgramCopy:
             fence: The highest that it knows.
         """
         identity, pid = self.identity, os.getpid()
-        name, program, num_cores = identity.replica_id, identity.program, identity.num_cores
+        name, program = identity.replica_id, identity.program
+        num_cores = identity.num_cores if self.program.max_ongoing == 1 else 0  # several at once mostly wait
         if self.executor is None:
             start_s, device = self.start_s, identity.device
             return Parked(
@@ -60,8 +73,9 @@ class ProgramCopy:
             )
         members = () if self.group is None else self.group.pids
         return ReplicaHello(
-            name, program, pid, self.holder, num_cores=num_cores, load_s=self.load_s, plan=self.plan, fence=fence, members=members
-        )
+            name, program, pid, self.holder, num_cores=num_cores, load_s=self.load_s, plan=self.plan, fence=fence,
+            members=members, process=identity.process,
+        )  # fmt: skip
 
     def warm(self) -> LoadFailure | None:
         """Loads the program, unless it is loaded. If that fails, returns the reason, and the copy stays parked."""
@@ -76,10 +90,19 @@ class ProgramCopy:
         else:
             self.load_s = time.monotonic() - started_s
             return None
+        self.stop_loop()
         free_memory()  # once nothing refers to what was loaded in part
         return failure
 
+    @property
+    def is_ongoing(self) -> bool:
+        """Whether it waits or yields, so that several batches run side by side."""
+        return self.program.style is not CallStyle.PLAIN
+
     def _load(self) -> ProgramExecutor:
+        if self.is_ongoing:
+            self.loop = ProgramLoop(self.program.name)
+            return load_on(self.loop, self.program).result()
         if self.program.options.plan is None or self.site is None:
             return load_and_warm_up(self.program)
         extras.require("torch", f"the plan of program {self.program.name!r}")
@@ -94,7 +117,17 @@ class ProgramCopy:
         if self.group is not None:
             self.group.close()
             self.group = None
+        self.stop_loop()
         free_memory()
+
+    def stop_loop(self) -> None:
+        """Ends what still runs on its loop, if it has one: the ``finally`` blocks of its calls run, for a while."""
+        if self.loop is not None:
+            self.loop.stop()
+            self.loop.join(_LOOP_END_S)
+            if self.loop.is_alive:
+                _log.warning("program_hangs", program=self.program.name)
+            self.loop = None
 
 
 def failure_of(error: ProgramLoadError) -> LoadFailure:

@@ -24,7 +24,7 @@ _log = structlog.get_logger("dyorc.replica")
 
 
 def load_and_warm_up(program: Program) -> ProgramExecutor:
-    """Loads a program, and runs a batch of zeros if it is a class without effects. The result of that batch does not matter.
+    """Loads a program that computes, and runs a batch of zeros if it is a class without effects. The result does not matter.
 
     Raises:
         ProgramLoadError: If it cannot be loaded.

@@ -15,7 +15,7 @@ from typing import Any
 
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
-from dyorc.core.tensor import BlockId
+from dyorc.core.tensor import BlockId, TensorRef
 from dyorc.engine.actions import DispatchBatch, FormReason
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import BatchDone, ReplicaJoined
@@ -23,7 +23,7 @@ from dyorc.engine.interfaces import Load, ReplicaEvent
 from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.timers import Timer, TimerKind
 from dyorc.engine.turn import CallDone
-from dyorc.errors import CapacityError, InternalError
+from dyorc.errors import CapacityError, DyOrcError, InternalError
 
 NS_PER_S = 1_000_000_000
 
@@ -87,6 +87,15 @@ class TimerScheduler:
     def withdraw(self, call: Call) -> None:
         """Does nothing: a withdrawn call is dropped when its batch is closed."""
 
+    def grant(self, call: Call) -> None:
+        """Does nothing: simulated programs do not yield."""
+
+    def feed(self, call: Call, stream: int, index: int, tensors: tuple[TensorRef, ...]) -> None:
+        """Does nothing: simulated programs read no streams."""
+
+    def end_feed(self, call: Call, stream: int, index: int, error: DyOrcError | None) -> None:
+        """Does nothing: simulated programs read no streams."""
+
     def task_ended(self, workflow: Workflow, duration_ns: int) -> None:
         """Does nothing: this scheduler does not look ahead."""
 
@@ -121,7 +130,7 @@ class TimerScheduler:
         """Returns how many calls wait and run; nothing is measured."""
         num_queued = sum(len(batcher.open) for batcher in self._by_program[program])
         num_running = sum(len(calls) for batcher, calls in self._batches.values() if batcher.program.name == program)
-        return Load(num_queued, num_running, None)
+        return Load(num_queued, num_running, None, self._programs[program].options.max_batch_size)
 
     def coldness(self, program: str) -> str:
         """Returns nothing: replicas are there from the start."""

@@ -105,6 +105,7 @@ def _call(call: CallTrace, clock: _Clock) -> Json:
         "sources": list(call.sources),
         "decision": None if call.decision < 0 else call.decision,
         "branch": call.branch,
+        "depth": call.depth,
         "asked_ms": clock.ms(call.asked_ns),
         "queued_ms": clock.ms(call.queued_ns),
         "ended_ms": clock.ms(call.ended_ns),

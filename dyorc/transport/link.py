@@ -12,6 +12,7 @@ from dyorc.transport.column_codec import Frame
 from dyorc.transport.peer_process import LinkCallbacks
 from dyorc.transport.unix_caller import UnixCallerLink
 from dyorc.transport.unix_link import SCHEME, UnixDealerLink, UnixRouterLink
+from dyorc.transport.wake_up import WakeUp
 from dyorc.transport.zmq_caller import ZmqCallerLink
 from dyorc.transport.zmq_link import DealerLink, RouterLink
 from dyorc.transport.zmq_security import ClusterKeys
@@ -48,10 +49,13 @@ class ReplicaEnd(Protocol):
         """Sends a message. Its buffers may be reused afterwards."""
         ...
 
-    def receive(self, *, is_waiting: bool = True) -> list[Frame] | None:
+    def receive(self, *, is_waiting: bool = True, wake: WakeUp | None = None) -> list[Frame] | None:
         """Returns the next message; None if none came in time, or none is there now. Its buffers belong to the caller.
 
         After None, an idle replica announces itself again.
+
+        Args:
+            wake: Ends the wait, too, when another thread sets it; costs a system call more.
         """
         ...
 

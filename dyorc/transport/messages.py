@@ -9,15 +9,29 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from dyorc.authoring.resident import ChainLink
 from dyorc.authoring.signature import StaticValue
 from dyorc.core.tensor import BlockId
 from dyorc.core.trace_context import TraceContext
 from dyorc.engine.request_trace import Move
 from dyorc.transport.column_codec import ColumnHeader
+from dyorc.transport.error_codec import PackedError
 from dyorc.transport.header_codec import HeaderCodec, encode_header
 from dyorc.transport.tiers import ByteSpan, TensorHolder
 
 PROTOCOL_VERSION = 5
+
+
+class ResidentColumn(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """One input or output of a batch, if it stays where it is: the numbers of the objects in their process, call by call; from a
+    replica, with the bytes of each."""
+
+    process: str
+    numbers: tuple[int, ...]
+    sizes: tuple[int, ...] = ()
+
+
+BatchColumn: TypeAlias = ColumnHeader | ResidentColumn
 
 
 class ReplicaHello(msgspec.Struct, frozen=True, array_like=True, tag=0):
@@ -25,7 +39,8 @@ class ReplicaHello(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
     `num_cores` is the number of its machine's cores, if the program runs on them; 0 if it has its own device. `load_s` is how
     long loading took. `plan` is a digest of its code and options; `fence` is the highest that it knows. `members` are the
-    processes that share its module, if it is split.
+    processes that share its module, if it is split. `process` names what it shares with other programs of its group, if there is
+    anything: one process, and residents.
     """
 
     replica_id: str
@@ -38,6 +53,7 @@ class ReplicaHello(msgspec.Struct, frozen=True, array_like=True, tag=0):
     plan: str = ""
     fence: int = 0
     members: tuple[int, ...] = ()
+    process: str = ""
 
 
 class Parked(msgspec.Struct, frozen=True, array_like=True, tag=13):
@@ -90,16 +106,18 @@ class BatchRequest(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """Orchestrator: run this batch.
 
     `holders` are the owners of the arenas that its columns point to. If there is no room for its results, they may wait for
-    `room_share` of the replica's longest wait. Spans of the program's code are children of `span`, if there is one.
+    `room_share` of the replica's longest wait. Spans of the program's code are children of `span`, if there is one. A program
+    that yields may send `max_parts` parts, until `PartGrant` allows more. For `chain`, see `DispatchBatch`.
     """
 
     batch_id: int
-    columns: tuple[ColumnHeader, ...]
+    columns: tuple[BatchColumn, ...]
     statics: tuple[StaticValue, ...] = ()
     holders: tuple[TensorHolder, ...] = ()
     room_share: float = 1.0
     span: TraceContext | None = None
     max_parts: int = 0
+    chain: tuple[ChainLink, ...] = ()
 
 
 class BatchReply(msgspec.Struct, frozen=True, array_like=True, tag=4):
@@ -112,7 +130,7 @@ class BatchReply(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
     replica_id: str
     batch_id: int
-    columns: tuple[ColumnHeader, ...]
+    columns: tuple[BatchColumn, ...]
     execute_s: float
     gather_s: float = 0.0
     infer_s: float | None = None
@@ -153,6 +171,12 @@ class ReleaseBlocks(msgspec.Struct, frozen=True, array_like=True, tag=8):
     """Orchestrator: nothing reads these blocks of your arena now."""
 
     blocks: tuple[int, ...]
+
+
+class ReleaseResidents(msgspec.Struct, frozen=True, array_like=True, tag=25):
+    """Orchestrator: nothing needs these residents of your process now."""
+
+    numbers: tuple[int, ...]
 
 
 class Forget(msgspec.Struct, frozen=True, array_like=True, tag=9):
@@ -211,8 +235,11 @@ class LogAs(msgspec.Struct, frozen=True, array_like=True, tag=18):
 
 
 class PartReply(msgspec.Struct, frozen=True, array_like=True, tag=20):
-    """Replica: the program has yielded this part. Its columns, of one row each, are like those of `BatchReply`, which follows
-    after the last part, without columns; `digest` is as in `BatchPart`."""
+    """Replica: the program has yielded this part.
+
+    Its columns, of one row each, are like those of `BatchReply`, which follows after the last part, without columns. `digest` is
+    as in `BatchPart`.
+    """
 
     replica_id: str
     batch_id: int
@@ -229,7 +256,9 @@ class PartGrant(msgspec.Struct, frozen=True, array_like=True, tag=21):
 
 
 class PartFeed(msgspec.Struct, frozen=True, array_like=True, tag=22):
-    """Orchestrator: the next part of a stream that this batch reads; see `FeedPart`. The error is (code, text)."""
+    """Orchestrator: the next part of a stream that this batch reads, or its end; see `FeedPart`. Its columns, of one row each,
+    are like those of `BatchRequest`.
+    """
 
     batch_id: int
     stream: int
@@ -237,11 +266,11 @@ class PartFeed(msgspec.Struct, frozen=True, array_like=True, tag=22):
     columns: tuple[ColumnHeader, ...] = ()
     holders: tuple[TensorHolder, ...] = ()
     is_end: bool = False
-    error: tuple[str, str] | None = None
+    error: PackedError | None = None
 
 
 class PartsTaken(msgspec.Struct, frozen=True, array_like=True, tag=23):
-    """Replica: this batch has read so many parts of this stream, in all."""
+    """Replica: this batch has read so many parts of this stream, in all, and wants more."""
 
     replica_id: str
     batch_id: int
@@ -281,6 +310,7 @@ Message: TypeAlias = (
     | PartFeed
     | PartsTaken
     | Cancel
+    | ReleaseResidents
 )
 
 _headers = HeaderCodec[Message](

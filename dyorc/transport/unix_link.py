@@ -18,6 +18,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import Self
 
 import structlog
@@ -28,6 +29,7 @@ from dyorc.system.log_throttle import LogThrottle
 from dyorc.transport.column_codec import Frame
 from dyorc.transport.peer_process import CONNECTION_LOST, PROCESS_ENDED, LinkCallbacks, PeerEnding, PeerProcess
 from dyorc.transport.unix_framing import MessageReader, drop, pack
+from dyorc.transport.wake_up import WakeUp
 
 SCHEME = "unix://"
 
@@ -290,16 +292,19 @@ class UnixDealerLink:
             except OSError:
                 self._hang_up()
 
-    def receive(self, *, is_waiting: bool = True) -> list[Frame] | None:
-        """Returns the next message; None if none came in time, or none is there now. Its buffers belong to the caller.
+    def receive(self, *, is_waiting: bool = True, wake: WakeUp | None = None) -> list[Frame] | None:
+        """Returns the next message; None if none came in time, none is there now, or `wake` is set. Its buffers belong to the
+        caller.
 
         Also None right after it has dialled again: a new orchestrator does not know this replica.
         """
         deadline_s = time.monotonic() + (self._timeout_s if is_waiting else 0.0)
         while not self._messages:
             if self._connection is None:
-                self._redial(deadline_s)
+                self._redial(deadline_s, wake)
                 return None
+            if is_waiting and wake is not None and not wake.wait_beside(self._connection.fileno(), deadline_s - time.monotonic()):
+                break
             if not self._read(self._connection, is_waiting) or (not self._messages and time.monotonic() > deadline_s):
                 break
         return self._messages.popleft() if self._messages else None
@@ -346,15 +351,18 @@ class UnixDealerLink:
         self._has_heard = False
         return True
 
-    def _redial(self, deadline_s: float) -> None:
-        """Dials until a process answers or the time is over."""
+    def _redial(self, deadline_s: float, wake: WakeUp | None) -> None:
+        """Dials until a process answers, the time is over, or `wake` is set."""
+        pause = time.sleep if wake is None else partial(wake.wait_beside, None)
         while True:
             left_s = deadline_s - time.monotonic()
             wait_s = self._next_dial_s - time.monotonic()
             if wait_s > left_s:
-                time.sleep(max(0.0, left_s))
+                pause(max(0.0, left_s))
                 return
-            time.sleep(max(0.0, wait_s))
+            pause(max(0.0, wait_s))
+            if wake is not None and wake.is_set:
+                return
             if self._dial():
                 return
 

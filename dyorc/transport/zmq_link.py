@@ -18,6 +18,7 @@ from zmq.utils.monitor import recv_monitor_message
 from dyorc.config import LinkConfig
 from dyorc.transport.column_codec import Frame
 from dyorc.transport.peer_process import CONNECTION_LOST, LinkCallbacks
+from dyorc.transport.wake_up import WakeUp
 from dyorc.transport.zmq_security import ClusterKeys, check_address, secure_client, secure_server
 
 _log = structlog.get_logger("dyorc.transport")
@@ -198,7 +199,8 @@ class DealerLink:
         check_address(address, keys)
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
-        self._socket.setsockopt(zmq.RCVTIMEO, int(receive_timeout_s * 1000))
+        self._timeout_ms = int(receive_timeout_s * 1000)
+        self._socket.setsockopt(zmq.RCVTIMEO, self._timeout_ms)
         set_heartbeats(self._socket, config)
         self._socket.setsockopt(zmq.SNDHWM, 0)
         self._socket.setsockopt(zmq.RCVHWM, 0)
@@ -212,8 +214,13 @@ class DealerLink:
         """Sends a message. Copies it: the program may reuse its buffers for the next batch."""
         self._socket.send_multipart(frames)
 
-    def receive(self, *, is_waiting: bool = True) -> list[Frame] | None:
-        """Returns the next message; None if none came in time, or none is there now. Its buffers belong to the caller."""
+    def receive(self, *, is_waiting: bool = True, wake: WakeUp | None = None) -> list[Frame] | None:
+        """Returns the next message; None if none came in time, none is there now, or `wake` is set. Its buffers belong to the
+        caller.
+        """
+        if is_waiting and wake is not None:
+            zmq.zmq_poll([(self._socket, zmq.POLLIN), (wake.fileno(), zmq.POLLIN)], self._timeout_ms)
+            is_waiting = False
         try:
             return [part.buffer for part in self._socket.recv_multipart(0 if is_waiting else zmq.NOBLOCK, copy=False)]
         except zmq.Again:

@@ -16,7 +16,7 @@ import numpy as np
 from guarded_texts import HARMFUL_RATIO, REFUSAL, Message, decode, draw_messages, encode
 
 import dyorc
-from dyorc.engine.request_trace import as_text
+from dyorc.engine.trace_text import as_text
 from dyorc.testing import serving
 
 NUM_MESSAGES = 600

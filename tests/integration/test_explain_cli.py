@@ -78,6 +78,24 @@ async def test_a_terminal_cuts_and_wraps_nothing(served: Served, width: int) -> 
     assert text.count("▓") > 15
 
 
+async def test_the_turns_of_a_loop_are_one_row_that_unfolds(served: Served) -> None:
+    here, _ = served.stores
+    turns = [
+        call(at, "decode", 2 * at, 2 * at, 2 * at + 2, batches=[batch("decode", 2 * at, 2 * at, 2 * at + 2, size=1 + at % 3)])
+        for at in range(1, 21)
+    ]
+    here.take(record(60, [*turns, call(21, "speak", 42, 42, 60, batches=[batch("speak", 42, 42, 60)])], tenant="team"))
+    text = (await run(served, "explain", "r1")).stdout
+    rows = [line for line in text.splitlines() if "decode x" in line]
+    assert len(rows) == 2, "one in the timeline, one among the batches"
+    assert rows[0].startswith(" decode x 20 ")
+    assert "2.0 ms each, at most 2.0" in rows[0]
+    assert "1 to 3" in rows[1]
+    assert "20 of 20: " in rows[1]
+    whole = (await run(served, "explain", "r1", "--every-call")).stdout
+    assert sum(line.startswith(" decode ") for line in whole.splitlines()) == 20
+
+
 async def test_the_slowest_request_is_explained_without_its_id(served: Served) -> None:
     here, _ = served.stores
     nothing = await run(served, "explain", "--slowest")

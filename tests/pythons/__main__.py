@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -31,11 +32,9 @@ _FOLDERS = (
     "property/test_unix_framing.py", "property/test_views.py",
     "property/test_wire.py",
 )  # fmt: skip
-_WITH_TORCH_OR_RAY = (
-    "unit/authoring/test_awaiting.py", "unit/authoring/test_declarations.py", "unit/client/test_requests.py",
-    "unit/replica/test_batch_invariance.py", "unit/replica/test_copies.py", "unit/replica/test_gradients.py",
-    "unit/scaling/test_autoscaling.py", "unit/scaling/test_counts.py",
-)  # fmt: skip
+_NOT_INSTALLED = re.compile(r"^(?:import|from) (?:torch|ray|scipy)\b", re.MULTILINE)
+_WITH_RAY = "unit/scaling/test_autoscaling.py"
+"""Imports it by way of the benchmarks."""
 
 
 class Attempt(NamedTuple):
@@ -104,9 +103,9 @@ def _try(name: str, folder: Path, wheel: Path, *, with_ray: bool) -> dict[str, A
     python = str(folder / "bin/python")
     pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
     tests = [f"tests/{each}" for each in _FOLDERS]
-    left_out = [f"--ignore=tests/{each}" for each in _WITH_TORCH_OR_RAY]
+    left_out = [f"--ignore={each}" for each in (f"tests/{_WITH_RAY}", *_files_with_libraries())]
     pytest = (python, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "-m", "not real and not slow", *left_out, *tests)
-    attempts = dict.fromkeys(_STEPS, Attempt(None))
+    attempts: dict[str, Attempt] = dict.fromkeys(_STEPS, Attempt(None))
     attempts["install"] = _command(name, "-m", "venv", str(folder))
     if attempts["install"].is_passed:
         attempts["install"] = _command(*pip, "--only-binary", ":all:", str(wheel), *_TOOLS)
@@ -121,6 +120,13 @@ def _try(name: str, folder: Path, wheel: Path, *, with_ray: bool) -> dict[str, A
                 attempts["ray"] = _command(python, "-m", "tests.pythons.smoke", "ray")
     shutil.rmtree(folder, ignore_errors=True)
     return attempts
+
+
+def _files_with_libraries() -> list[str]:
+    """Returns the tests' files that import a library which is not installed here."""
+    tests = _ROOT / "tests"
+    files = [file for folder in _FOLDERS for file in tests.joinpath(folder).rglob("*.py")]
+    return sorted(str(file.relative_to(_ROOT)) for file in files if _NOT_INSTALLED.search(file.read_text()))
 
 
 def _command(*command: str) -> Attempt:

@@ -14,7 +14,7 @@ _VAGUE = frozenset({"found", "told", "one", "what"})
 
 _REPEATED_CLASSES: frozenset[str] = frozenset(
     """
-    Finding ModelMetadata TensorMetadata
+    Finding ModelMetadata OngoingBatches Process TensorMetadata
     """.split()  # noqa: SIM905
 )
 _REPEATED_FILES: frozenset[str] = frozenset(
@@ -25,6 +25,9 @@ _REPEATED_FILES: frozenset[str] = frozenset(
 _VAGUE_LOCALS: dict[str, int] = {
     "benchmarks": 91,
     "dyorc": 1,
+    "dyorc/cells": 1,
+    "dyorc/cli": 1,
+    "dyorc/engine": 2,
     "dyorc/planner": 4,
     "dyorc/replica": 1,
     "loadgen": 1,

@@ -75,11 +75,15 @@ def open_points(task: Task) -> Iterator[BranchPoint]:
 
 def waiters_of(request: Request) -> "Iterator[Call | Waiter]":
     """Yields everything in a request that waits for values."""
-    yield from unsent_parts(request)
     for entry in entries_of(request):
+        if isinstance(entry, Task):
+            yield from unsent_parts(entry)
         if isinstance(entry, Call):
             if entry.state is CallState.WAITING:
                 yield entry
+            for feed in entry.feeds:
+                if feed.is_live and feed.num_awaited:
+                    yield feed
         elif entry.state is TaskState.RETURNED:
             if not entry.callee.is_streaming:
                 yield entry
@@ -90,15 +94,16 @@ def waiters_of(request: Request) -> "Iterator[Call | Waiter]":
 
 def placed_calls(engine: Engine) -> Iterator[tuple[str, Call]]:
     for pool in pools(engine):
-        yield from (("in a queue", call) for call in (*pool.queue, *pool.suspects, *pool.guesses))
+        for queue in (*pool.queues(), pool.suspects, *pool.queues_of_guesses()):
+            yield from (("in a queue", call) for call in queue)
     for batch in batches(engine):
         yield from ((f"in batch {batch.batch_id}", call) for call in batch.calls)
 
 
-def unsent_parts(request: Request) -> list[StreamPart]:
+def unsent_parts(task: Task) -> list[StreamPart]:
     """Returns parts that wait for their tensors: lost ones, and the next one, which otherwise would have been sent."""
-    stream = request.stream
-    if stream is None:
+    stream = task.stream
+    if stream is None or not task.is_live:
         return []
     return [part for part in stream.untaken.values() if part.is_lost] + [*islice(stream.unsent(), 1)]
 

@@ -13,17 +13,25 @@ from dyorc.engine.invariants.in_flight import (
     scheduler_of,
 )
 from dyorc.engine.model.futures import FutureState
-from dyorc.engine.model.program_call import CallState
+from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.scheduling.holding import waits_for_end
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
-from dyorc.engine.scheduling.replicas import NEVER_NS
+from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
 from dyorc.engine.timers import TimerKind
+
+
+def _queued(pool: ReplicaPool) -> list[Call]:
+    return [call for queue in pool.queues() for call in queue]
+
+
+def _guessed(pool: ReplicaPool) -> list[Call]:
+    return [call for guesses in pool.queues_of_guesses() for call in guesses]
 
 
 def calls_are_in_one_place(engine: Engine) -> None:
     """A waiting or settled call is nowhere, a queued one once in its program's queue, and a running one in one batch."""
-    guessed = Counter(call for pool in pools(engine) for call in pool.guesses)
-    queued = Counter(call for pool in pools(engine) for call in (*pool.queue, *pool.suspects))
+    guessed = Counter(call for pool in pools(engine) for call in _guessed(pool))
+    queued = Counter(call for pool in pools(engine) for call in (*_queued(pool), *pool.suspects))
     running = Counter(call for batch in batches(engine) for call in batch.calls)
     for call in all_calls(engine):
         where = (guessed[call], queued[call], running[call])
@@ -32,6 +40,7 @@ def calls_are_in_one_place(engine: Engine) -> None:
             CallState.QUEUED: (0, 1, 0),
             CallState.RUNNING: (0, 0, 1),
             CallState.WITHDRAWN: (0, 0, where[2]),
+            CallState.SETTLED: (0, 0, where[2] if call.parts is not None else 0),  # it may have failed before it could be ended
         }
         if where != expected.get(call.state, (0, 0, 0)):
             raise InvariantError(
@@ -39,7 +48,7 @@ def calls_are_in_one_place(engine: Engine) -> None:
                 f"{where[2]} times in a batch"
             )
     for pool in pools(engine):
-        for call in (*pool.queue, *pool.suspects, *pool.guesses):
+        for call in (*_queued(pool), *pool.suspects, *_guessed(pool)):
             if call.callee.name != pool.program.name:
                 raise InvariantError(f"{call!r} is in the queue of {pool.program.name!r}")
 
@@ -57,25 +66,30 @@ def calls_belong_to_requests(engine: Engine) -> None:
     for where, call in placed_calls(engine):
         request = call.segment.task.request
         is_kept = engine.tasks.requests.get(request.request_id) is request
-        if call.state is not CallState.WITHDRAWN and not is_kept:
+        is_over = call.state is CallState.WITHDRAWN or (call.state is CallState.SETTLED and call.parts is not None)
+        if not is_over and not is_kept:
             raise InvariantError(f"{call!r} is {call.state.name} {where} for a request that was forgotten")
 
 
 def queue_sizes_agree(engine: Engine) -> None:
     """A queue counts what it holds."""
     for pool in pools(engine):
-        for queue in (pool.queue, pool.guesses):
+        for queue in (*pool.queues(), *pool.queues_of_guesses()):
             num_held = sum(1 for _ in queue)
             if len(queue) != num_held:
                 raise InvariantError(f"a queue of {pool.program.name!r} counts {len(queue)}, holds {num_held}")
 
 
 def batches_are_uniform(engine: Engine) -> None:
-    """A batch holds 1 to `max_batch_size` calls of one program, with equal batch keys and static parameters."""
+    """A batch holds 1 to `max_batch_size` calls of one program, with equal batch keys and static parameters, and of at most
+    `max_batch_cost`, unless it holds one call."""
     for batch in batches(engine):
         program = batch.replica.pool.program
         if not 1 <= len(batch.calls) <= program.options.max_batch_size:
             raise InvariantError(f"batch {batch.batch_id} of {program.name!r} has {len(batch.calls)} calls")
+        max_cost = program.options.max_batch_cost
+        if max_cost is not None and len(batch.calls) > 1 and sum(call.cost for call in batch.calls) > max_cost * (1 + 1e-9):
+            raise InvariantError(f"batch {batch.batch_id} of {program.name!r} costs {batch.cost}, at most {max_cost} is allowed")
         if len({(call.callee, call.batch_key, statics_key(call.statics)) for call in batch.calls}) != 1:
             raise InvariantError(f"batch {batch.batch_id} of {program.name!r} mixes calls that may not share a batch")
 
@@ -89,10 +103,12 @@ def batches_belong_to_replicas(engine: Engine) -> None:
     for replica in scheduler.replicas.values():
         if (replica.pool.draining | replica.pool.replicas).get(replica.replica_id) is not replica:
             raise InvariantError(f"replica {replica.replica_id!r} is not in the pool of {replica.pool.program.name!r}")
-        if len(replica.batches) > engine.config.max_in_flight_batches:
+        pool = replica.pool
+        limit = engine.config.max_in_flight_batches if pool.ongoing is None else pool.max_ongoing
+        if len(replica.batches) > limit:
             raise InvariantError(f"replica {replica.replica_id!r} holds {len(replica.batches)} batches")
         for position, batch in enumerate(replica.batches.values()):
-            if (batch.started_ns is not None) != (position == 0):
+            if (batch.started_ns is not None) != (position == 0 or pool.ongoing is not None):
                 raise InvariantError(f"batch {batch.batch_id} is number {position} of its replica, {batch.started_ns=}")
     if sum(len(pool.replicas) + len(pool.draining) for pool in scheduler.pools.values()) != len(scheduler.replicas):
         raise InvariantError("a pool has a replica that the scheduler does not know")
@@ -105,7 +121,8 @@ def no_more_replicas_than_wanted(engine: Engine) -> None:
     for pool in pools(engine):
         num_wanted = len(pool.replicas) if pool.target.num_warm is None else pool.target.num_warm
         num_draining = sum(not replica.is_leaving for replica in pool.draining.values())
-        if len(pool.replicas) > num_wanted or (num_draining and len(pool.replicas) < num_wanted):
+        num_kept = sum(replica.is_surplus for replica in pool.replicas.values())
+        if len(pool.replicas) - num_kept > num_wanted or (num_draining and len(pool.replicas) < num_wanted):
             name = pool.program.name
             raise InvariantError(f"{name!r} is to have {num_wanted} replicas, has {len(pool.replicas)}, and {num_draining} drain")
         for replica in pool.draining.values():
@@ -114,12 +131,18 @@ def no_more_replicas_than_wanted(engine: Engine) -> None:
 
 
 def idle_bookkeeping_agrees(engine: Engine) -> None:
-    """Replicas without batches are listed as idle, each under its own node."""
+    """Replicas without batches, or with room beside those that run, are listed as idle, each under its own node."""
     for pool in pools(engine):
         listed = {(node, name) for node, here in pool.idle.items() for name in here}
-        actual = {(replica.node, name) for name, replica in pool.replicas.items() if not replica.batches}
+        limit = 1 if pool.ongoing is None else pool.max_ongoing
+        actual = {(replica.node, name) for name, replica in pool.replicas.items() if _has_room(replica, limit)}
         if listed != actual or pool.num_idle != len(actual):
             raise InvariantError(f"{pool.program.name!r}: idle are {actual}, listed {listed}, counted {pool.num_idle}")
+
+
+def _has_room(replica: Replica, limit: int) -> bool:
+    is_blocked = replica.process is not None and replica.pool.ongoing is None and not replica.process.is_free
+    return len(replica.batches) < limit and not is_blocked
 
 
 def idle_replicas_leave_no_work(engine: Engine) -> None:
@@ -129,7 +152,11 @@ def idle_replicas_leave_no_work(engine: Engine) -> None:
     running one is back.
     """
     for pool in pools(engine):
-        if not len(pool.queue):
+        for here in pool.idle.values():
+            for replica in here.values():
+                if replica.process is not None and (bound := pool.bound.get(replica.process.name)) and bound.queue.size:
+                    raise InvariantError(f"{bound.queue.size} calls wait for {replica.process.name!r}, which is free")
+        if not len(pool.queue) or pool.has_process:
             continue
         if pool.num_idle <= 1 and pool.held_until_ns > engine.now_ns:
             if pool.timer is None or pool.timer.is_cancelled or pool.timer.at_ns > pool.held_until_ns:
@@ -179,9 +206,11 @@ def requests_have_deadlines(engine: Engine) -> None:
 
 
 def started_batches_have_timers(engine: Engine) -> None:
-    """Each batch that runs has a timer that declares its replica hung; nothing else has."""
+    """Each batch that runs has a timer that declares its replica hung, unless it may not yield before its parts are read."""
     live = {timer for timer in engine.timers if timer.kind is TimerKind.EXECUTION}
-    if live != {batch.timeout for batch in batches(engine) if batch.started_ns is not None}:
+    running = [batch for batch in batches(engine) if batch.started_ns is not None]
+    timed = {batch.timeout for batch in running if batch.timeout is not None or batch.ongoing is None or batch.ongoing.is_timed}
+    if live != timed:
         raise InvariantError(
             f"in flight are {sorted(scheduler_of(engine).batches)}, timers are set for {sorted(str(t.key) for t in live)}"
         )
@@ -191,6 +220,7 @@ def _waits_for_end(engine: Engine, pool: ReplicaPool) -> bool:
     """Whether the calls of a program wait until the batch is back whose replica is due first, since more calls follow from it."""
     replica = None if pool.num_idle or not engine.config.hold else pool.soonest_prefetch()
     running = None if replica is None else replica.running
-    size = pool.program.options.max_batch_size
+    first = pool.queue.peek()
+    size = pool.program.options.max_batch_size if first is None else pool.max_size(first.cost)
     num_ready = pool.queue.count_next(size)
     return running is not None and num_ready < size and waits_for_end(pool, running, num_ready)

@@ -1,7 +1,9 @@
 """Requests, their tasks and parts, and their stored tensors: leases, and what is restored."""
 
 from collections import Counter
+from collections.abc import Iterable
 
+from dyorc.core.tensor import DType
 from dyorc.engine.engine import Engine
 from dyorc.engine.invariants.in_flight import (
     InvariantError,
@@ -23,8 +25,8 @@ from dyorc.engine.invariants.in_flight import (
 )
 from dyorc.engine.model.futures import Future, FutureState, Waiter
 from dyorc.engine.model.journal import BranchPoint, StreamPart
-from dyorc.engine.model.program_call import Call, CallState
-from dyorc.engine.model.request_tree import Request, Restoration, RestorationWaiter, TaskState
+from dyorc.engine.model.program_call import Call, CallState, Feed
+from dyorc.engine.model.request_tree import Request, Restoration, RestorationWaiter, Task, TaskState
 from dyorc.engine.model.tree_walks import is_effect, is_unfinished
 
 
@@ -42,8 +44,10 @@ def requests_can_progress(engine: Engine) -> None:
         for entry in entries_of(request):
             if is_unfinished(entry):
                 num_expected.update(entry.future.dependents)
+                if entry.parts is not None:
+                    num_expected.update(entry.parts.last.dependents)
         for restoration in request.restoring.values():
-            num_expected.update(waiter for waiter in restoration.waiters if isinstance(waiter, Call | StreamPart))
+            num_expected.update(waiter for waiter in restoration.waiters if isinstance(waiter, Call | StreamPart | Feed))
     num_expected.update(waiter for waiters in engine.tasks.fetches.waiters.values() for waiter in waiters)
     for request in requests(engine):
         root = request.root
@@ -133,35 +137,58 @@ def requests_are_bounded(engine: Engine) -> None:
 
 
 def streams_are_in_order(engine: Engine) -> None:
-    """A request has a stream as long as it streams. Nothing that could be sent is held back, nothing that rests on a guess is
+    """A task has a stream as long as it yields. Nothing that could be passed on is held back, nothing that rests on a guess is
     sent, and no more than `max_untaken_parts` are sent and not taken; only then a path waits for its parts to be taken."""
     limit = engine.config.max_untaken_parts
     for request in requests(engine):
-        stream, root = request.stream, request.root
-        if root is None or (stream is None) != (request.is_answered or not root.callee.is_streaming):
-            raise InvariantError(f"request {request.request_id}: {request.is_answered=}, {stream=}, its root is {root!r}")
-        if stream is None or request in engine.turn.postponed or root.state is TaskState.SETTLED:  # it waits for effects
-            continue
-        sent = range(stream.num_taken + len(stream.untaken))
-        if len(stream.untaken) > limit or any(index not in sent or not part.num_sent for index, part in stream.untaken.items()):
-            raise InvariantError(f"request {request.request_id} has sent {sent}, and {list(stream.untaken)} are not taken")
-        if stream.front is not None and not stream.front.is_certain:
-            raise InvariantError(f"request {request.request_id} sends parts that rest on a guess")
-        if stream.is_ended != (root.state is TaskState.RETURNED) or (
-            stream.is_ended and not stream.untaken and not unsent_parts(request)
-        ):
-            raise InvariantError(f"request {request.request_id} is {root.state.name}, {stream.is_ended=}, and waits for nothing")
-        for path in root.paths:
-            if path.awaits_room and path.num_parts - stream.num_taken < limit:
-                raise InvariantError(f"a path of {root!r} waits at part {path.num_parts}, {stream.num_taken} are taken")
+        root = request.root
+        if root is None or (root.stream is None) != (request.is_answered or not root.callee.is_streaming):
+            raise InvariantError(f"request {request.request_id}: {request.is_answered=}, its root is {root!r}")
+        for task in tasks_of(request):
+            stream = task.stream
+            if stream is None or request in engine.turn.postponed or not task.is_live:  # a root may wait for effects
+                continue
+            sent = range(stream.num_taken + len(stream.untaken))
+            is_odd = any(index not in sent or not part.num_sent for index, part in stream.untaken.items())
+            if len(stream.untaken) > limit or is_odd or (stream.untaken and task is not root):
+                raise InvariantError(f"request {request.request_id} has sent {sent}, and {list(stream.untaken)} are not taken")
+            if stream.front is not None and stream.front.is_certain != (task.segment is None or task.segment.is_certain):
+                raise InvariantError(f"{task!r} of request {request.request_id} passes on parts that rest on a guess")
+            if stream.is_ended != (task.state is TaskState.RETURNED) or (
+                stream.is_ended and not stream.untaken and not unsent_parts(task)
+            ):
+                raise InvariantError(f"{task!r} is {task.state.name}, {stream.is_ended=}, and waits for nothing")
+            num_taken = stream.num_taken if task.parts is None else task.parts.num_read
+            for path in task.paths:
+                if path.awaits_room and path.num_parts - num_taken < limit:
+                    raise InvariantError(f"a path of {task!r} waits at part {path.num_parts}, {num_taken} are taken")
+
+
+def parts_are_in_their_places(engine: Engine) -> None:
+    """A stream has a ready place for each part that came, and then one that is pending as long as its producer runs."""
+    for request in requests(engine):
+        for entry in entries_of(request):
+            if entry.parts is None:
+                continue
+            *came, last = entry.parts.cells
+            is_odd = any(cell.state is FutureState.PENDING or cell.is_end for cell in came)
+            has_ended = entry.future.state is not FutureState.PENDING
+            if is_odd or has_ended != (last.state is not FutureState.PENDING) or last.is_end != (last.state is FutureState.READY):
+                raise InvariantError(f"{entry!r} is {entry.state.name}, and its stream {entry.parts!r} ends with {last!r}")
 
 
 def untaken_parts_are_kept(engine: Engine) -> None:
     """The tensors of a part that may be read now are kept."""
     for request in requests(engine):
-        for part in request.stream.untaken.values() if request.stream is not None else ():
+        for part in _untaken(request):
             if any(is_stored(argument.future) and argument.future not in request.pinned for argument in part.arguments):
                 raise InvariantError(f"{part!r} of request {request.request_id} may be read, but its tensors are not kept")
+
+
+def _untaken(request: Request) -> Iterable[StreamPart]:
+    """Returns the parts that a client may read now."""
+    root = request.root
+    return () if root is None or root.stream is None else root.stream.untaken.values()
 
 
 def leases_agree(engine: Engine) -> None:
@@ -169,9 +196,9 @@ def leases_agree(engine: Engine) -> None:
     that read it."""
     leases = [blocks for request in requests(engine) for blocks in request.pinned.values()]
     leases += [batch.blocks for batch in batches(engine)]
+    leases += [batch.ongoing.fed_blocks for batch in batches(engine) if batch.ongoing is not None]
     leases += [blocks for _, blocks in engine.tasks.fetches.in_progress.values()]
-    streams = [request.stream for request in requests(engine) if request.stream is not None]
-    leases += [part.blocks for stream in streams for part in stream.untaken.values()]
+    leases += [part.blocks for request in requests(engine) for part in _untaken(request)]
     expected = engine.leases.expected_counts(leases)
     if expected != engine.leases.counts:
         raise InvariantError(f"leases are {expected}, counted are {engine.leases.counts}")
@@ -194,7 +221,7 @@ def batches_read_what_they_were_given(engine: Engine) -> None:
 def queued_calls_have_their_inputs(engine: Engine) -> None:
     """No call whose inputs cannot be read waits for a replica."""
     for pool in pools(engine):
-        for call in (*pool.queue, *pool.guesses):
+        for call in [call for queue in (*pool.queues(), *pool.queues_of_guesses()) for call in queue]:
             if not engine.leases.are_there(call.blocks):
                 raise InvariantError(f"{call!r} is {call.state.name}, but its inputs were lost")
             request = call.segment.task.request
@@ -211,7 +238,9 @@ def restorations_are_under_way(engine: Engine) -> None:
         )
         for future, restoration in request.restoring.items():
             call = restoration.call
-            if call is None:
+            if call is None and restoration.cells:
+                is_odd = not isinstance(future.producer, Call) or not is_unfinished(future.producer)
+            elif call is None:
                 is_odd = not restoration.num_awaited or restoration.num_awaited != waits[restoration]
             elif call.state is CallState.WAITING:
                 is_odd = not call.num_awaited or call.num_awaited != waits[call]
@@ -230,6 +259,41 @@ def _needs(engine: Engine, waiter: RestorationWaiter) -> bool:
         case Future():
             return waiter in engine.tasks.fetches.waiters
         case StreamPart():
-            return waiter in unsent_parts(waiter.segment.task.request)
+            return waiter in unsent_parts(waiter.segment.task)
+        case Feed():
+            return waiter.is_live
         case Request():
             return waiter.is_untaken or not waiter.is_answered
+
+
+def residents_are_counted(engine: Engine) -> None:
+    """A process counts the residents that are leased there, and a task its own; it is known as long as it has replicas."""
+    scheduler = scheduler_of(engine)
+    processes = scheduler.processes.by_name
+    counted = {block for process in processes.values() for block in process.residents}
+    leased = {block for block in engine.leases.counts if block[0] in processes and block[0] not in scheduler.replicas}
+    if not counted <= engine.leases.counts.keys() or not leased <= counted:
+        raise InvariantError(f"leased residents are {leased}, counted are {counted}")
+    by_task: Counter[Task] = Counter()
+    for process in processes.values():
+        by_task.update(process.bytes_by_task())
+        if process.num_bytes != sum(resident.num_bytes for resident in process.residents.values()) or not process.replica_ids:
+            raise InvariantError(f"process {process.name!r} counts {process.num_bytes} bytes, {process.replica_ids=}")
+    for task, num_bytes in by_task.items():
+        if task.resident_bytes != num_bytes:
+            raise InvariantError(f"{task!r} counts {task.resident_bytes} bytes of residents, it has {num_bytes}")
+
+
+def residents_are_read_where_they_are(engine: Engine) -> None:
+    """Calls with residents wait for the process that holds all of them, and batches run there."""
+    for batch in batches(engine):
+        for call in batch.calls:
+            holders = {tensor.holder for tensor in call.operands if tensor.dtype is DType.RESIDENT}
+            process = batch.replica.process
+            if holders and (process is None or holders != {process.name}):
+                raise InvariantError(f"{call!r} reads residents of {holders}, and runs on {batch.replica.replica_id!r}")
+    for pool in pools(engine):
+        for name, bound in pool.bound.items():
+            for call in [call for queue in (bound.queue, bound.guesses) for call in queue]:
+                if call.process != name or {t.holder for t in call.operands if t.dtype is DType.RESIDENT} - {name}:
+                    raise InvariantError(f"{call!r} waits for {name!r}, but has {call.operands}")

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dyorc.authoring.ref import Ref
 from dyorc.core.arrays import apply_views, as_value, read_only, same_array
-from dyorc.core.tensor import Index, TensorRef
+from dyorc.core.tensor import DType, Index, TensorRef
 from dyorc.errors import DyOrcError
 
 if TYPE_CHECKING:
     from dyorc.engine.model.journal import BranchPoint, StreamPart
-    from dyorc.engine.model.program_call import Call
+    from dyorc.engine.model.program_call import Call, Feed
     from dyorc.engine.model.request_tree import Run, Task
 
 
@@ -53,11 +53,11 @@ class Future:
         return future
 
     def fill(self, tensors: tuple[TensorRef, ...]) -> None:
-        """Sets the value. Tensors that carry their data can be read right away."""
+        """Sets the value. Tensors that carry their data can be read right away; residents are never read."""
         self.state = FutureState.READY
         self.tensors = tensors
         for tensor in tensors:
-            if tensor.data is None:
+            if tensor.data is None and tensor.dtype is not DType.RESIDENT:
                 return
         self.is_at_hand = True
 
@@ -72,13 +72,19 @@ class Future:
         waiter.num_awaited += 1
 
     def set_arrays(self, arrays: tuple[Any, ...]) -> None:
-        """Sets the contents."""
-        self._arrays = tuple(read_only(array) for array in arrays)
+        """Sets the contents of the readable tensors."""
+        contents = iter(arrays)
+        self._arrays = tuple([None if t.dtype is DType.RESIDENT else read_only(next(contents)) for t in self.tensors])
         self.is_at_hand = True
 
     @property
+    def readable(self) -> tuple[TensorRef, ...]:
+        """Its tensors without residents."""
+        return tuple([tensor for tensor in self.tensors if tensor.dtype is not DType.RESIDENT])
+
+    @property
     def arrays(self) -> tuple[Any, ...]:
-        """The contents, for the workflow to read, once they are at hand."""
+        """The contents, for the workflow to read, once they are at hand; None for a resident."""
         if self._arrays is None:
             self._arrays = tuple([read_only(apply_views(tensor.data, tensor.views)) for tensor in self.tensors])
         return self._arrays
@@ -127,7 +133,7 @@ class Argument:
 Outcome: TypeAlias = Hashable
 """What a decision returns, as `dyorc.authoring.exact_values.exact` has it: equal to identical outcomes only."""
 
-Waiter: TypeAlias = "Run | BranchPoint | Task | StreamPart"
+Waiter: TypeAlias = "Run | BranchPoint | Task | StreamPart | Feed"
 """What continues once its values are there; the engine counts how many each waiter still needs."""
 
 

@@ -14,7 +14,9 @@ from dyorc.errors import InternalError
 if TYPE_CHECKING:
     from dyorc.authoring.batching import BatchKey
     from dyorc.authoring.program import Program
+    from dyorc.authoring.resident import ChainLink
     from dyorc.engine.model.journal import Segment
+    from dyorc.engine.model.part_list import PartList, StreamArgument
     from dyorc.engine.model.request_tree import Restoration
 
 
@@ -71,6 +73,45 @@ _BEFORE_SETTLED = _before(CallState.SETTLED)
 _BEFORE_WITHDRAWN = _before(CallState.WITHDRAWN)
 
 
+class Feed:
+    """How far a running call was fed with one of its streams.
+
+    Attributes:
+        call: That reads it.
+        number: Which of its streams.
+        num_fed: Parts that were sent to it.
+        num_taken: Parts that it has read.
+        num_awaited: 1 while the next part has not come, or has to be restored; else 0.
+        has_ended: Whether its end was sent.
+    """
+
+    __slots__ = ("call", "has_ended", "num_awaited", "num_fed", "num_taken", "number", "parts")
+
+    def __init__(self, call: "Call", number: int, parts: "PartList") -> None:
+        self.call = call
+        self.number = number
+        self.parts = parts
+        self.num_fed = 0
+        self.num_taken = 0
+        self.num_awaited = 0
+        self.has_ended = False
+
+    @property
+    def segment(self) -> "Segment":
+        """Where the call is."""
+        return self.call.segment
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the call still runs, as it did when this began, and wants more."""
+        call = self.call
+        is_current = self.number < len(call.feeds) and call.feeds[self.number] is self
+        return is_current and call.state is CallState.RUNNING and not self.has_ended
+
+    def __repr__(self) -> str:
+        return f"stream {self.number} of {self.call!r}"
+
+
 class Call:
     """One use of a program by a request.
 
@@ -85,6 +126,7 @@ class Call:
         operands: Its input tensors, once all are there.
         blocks: Where the stored ones lie.
         batch_key: Calls of equal keys may share a batch.
+        cost: What it costs, once its inputs are there; 1 if its program declares no cost. Equal for equal batch keys.
         num_attempts: How many times it ran on a replica that died.
         is_suspect: Whether it may have crashed a replica.
         num_losses: How many times its result was lost, or its batch could not read inputs that seemed to be there.
@@ -92,14 +134,19 @@ class Call:
         restores: The restoration it runs for, if it repeats a call whose result was lost; then it is in no journal.
         submitted_ns: When all its inputs were there.
         expected_ns: When its result is expected, once it was submitted.
+        parts: Its parts, if its program yields.
+        process: The process that holds its residents, once its inputs are there; empty: it can run anywhere.
+        chain: If it rebuilds a resident, the calls of the chain; its inputs are theirs.
+        streams: Those that it takes whole, in the order of its program's parameters.
+        feeds: How far it was fed with each, while it runs.
         segment: Where it is in its task's journal.
         trace: None if its request is not recorded.
     """
 
     __slots__ = (
-        "arguments", "awaits_commit", "batch_key", "bet", "blocks", "call_id", "callee", "context", "expected_ns", "future",
-        "is_guess", "is_suspect", "num_attempts", "num_awaited", "num_losses", "operands", "order", "restores", "room_share",
-        "segment", "state", "statics", "submitted_ns", "trace",
+        "arguments", "awaits_commit", "batch_key", "bet", "blocks", "call_id", "callee", "chain", "context", "cost",
+        "expected_ns", "feeds", "future", "is_guess", "is_suspect", "num_attempts", "num_awaited", "num_losses", "operands",
+        "order", "parts", "process", "restores", "room_share", "segment", "state", "statics", "streams", "submitted_ns", "trace",
     )  # fmt: skip
 
     def __init__(
@@ -129,7 +176,13 @@ class Call:
         self.operands: tuple[TensorRef, ...] = ()
         self.blocks: Sequence[BlockId] = ()
         self.batch_key: BatchKey = ((), ())
+        self.cost = 1.0
         self.order = self.context.order
+        self.parts: PartList | None = None
+        self.process = ""
+        self.chain: Sequence[ChainLink] = ()
+        self.streams: tuple[StreamArgument, ...] = ()
+        self.feeds: tuple[Feed, ...] = ()
         self.submitted_ns = 0
         self.expected_ns = 0
         self.trace: CallTrace | None = None

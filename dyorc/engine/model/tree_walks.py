@@ -37,6 +37,8 @@ def dismantle(journal: Segment, unpin: Callable[[Future], None] | None = None) -
             entry.future.dependents = []
             if unpin is not None:
                 unpin(entry.future)
+            if entry.parts is not None:
+                entry.parts.dismantle(unpin)
             if isinstance(entry, Task):
                 pending.append(entry.journal)
                 entry.forget_runs()
@@ -113,3 +115,6 @@ def closure(futures: Iterable[Future], task: Task) -> Iterator[Entry]:
             seen.add(future)
             yield producer
             pending.extend(argument.future for argument in producer.arguments)
+            for stream in producer.streams:
+                if stream.parts.producer is not None:
+                    pending.append(stream.parts.producer.future)

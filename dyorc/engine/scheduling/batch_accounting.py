@@ -51,20 +51,22 @@ def end_trace(batch: Batch, outcome: str, now_ns: int, done: BatchDone | None = 
 
 def learn_from_batch(batch: Batch, execute_s: float, now_ns: int) -> None:
     """Learns from the time a batch took."""
-    pool, size = batch.replica.pool, len(batch.calls)
-    if batch.expected_ns is not None:
+    pool, size = batch.replica.pool, batch.cost
+    if batch.expected_ns is not None and not pool.program.is_streaming:  # one that yields may wait for its readers
         pool.lateness_ns.add(max(0, now_ns - batch.expected_ns))
     processor, expected_s = batch.replica.processor, pool.latency.predict(size)
     if processor is not None and expected_s and batch.started_ns is not None:
         processor.learn(batch.started_ns, batch.busy_ns, expected_s, execute_s, now_ns)
     pool.least_latency.observe(size, execute_s)
     pool.latency.observe(size, execute_s)
+    if pool.max_cost is not None:
+        pool.mean_cost.observe(len(batch.calls), batch.cost)
     pool.last_done_ns = now_ns
     pool.loop_ratio.calls_ended(batch.calls, now_ns)
     batch.replica.latency.observe(size, execute_s)
-    if batch.started_ns == batch.dispatched_ns:
+    if batch.started_ns == batch.dispatched_ns and not pool.program.is_streaming:
         pool.link_ns.add(now_ns - batch.dispatched_ns - execute_s * _NS_PER_S)
-    sample = batch.calls[size // 2]
+    sample = batch.calls[len(batch.calls) // 2]
     if sample.bet is None:
         pool.sojourn_ns.add(now_ns - sample.submitted_ns)
 
@@ -78,6 +80,8 @@ def count_batch(batch: Batch, event: BatchDone, now_ns: int) -> None:
     waits_ns = [started_ns - call.submitted_ns for call in batch.calls]
     own = batch.replica.pool.record
     own.count_batch(times, waits_ns, batch.reason.name, now_ns)
+    if batch.replica.pool.max_cost is not None:
+        own.cost += batch.cost
     for move in event.moves:
         own.add_transfer(move.tier, move.num_bytes, move.took_s)
     certain = [

@@ -1,11 +1,14 @@
 """Which calls form a program's next batch, on which replica, and whether it waits for more."""
 
+import math
 from collections.abc import Mapping
 
 from dyorc.engine.actions import FormReason
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.model.program_call import Call
 from dyorc.engine.scheduling.holding import held_until_ns, waits_for_end
+from dyorc.engine.scheduling.lanes import Lanes
+from dyorc.engine.scheduling.queues import CallQueue
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import NEVER_NS, Batch, FormedBatch, Replica
 from dyorc.engine.scheduling.speculation_policy import SpeculationPolicy
@@ -21,6 +24,8 @@ class BatchFormer:
     next batch so that it arrives as the running one ends; until then the batch can still grow, unless it is full. In a loop it
     waits for the running one's end, if that pays. Guesses fill up batches of certain calls, or form their own if no certain call
     waits and a replica and a core are idle.
+
+    Calls that share a batch have equal shapes, so they cost the same, and a limit on the cost of a batch is one on its calls.
 
     Calls that would end too late are left out and end as `CallLate`.
 
@@ -44,10 +49,14 @@ class BatchFormer:
             return None
         now_ns = self._turn.now_ns
         size = max_size = pool.program.options.max_batch_size
+        num_waiting, cost = pool.queue.size, 1.0
+        if pool.max_cost is not None:
+            num_waiting, cost = by_cost(pool.queue)
+            size = max_size = pool.max_size(cost)
         replica = None
         start_ns = now_ns
         if pool.num_idle:
-            size = self._fair_size(pool, pool.queue.size)
+            size = fair_size(pool, num_waiting, cost, max_size)
         else:
             replica = pool.soonest_prefetch()
             if replica is None:
@@ -63,38 +72,44 @@ class BatchFormer:
         held_until_ns = pool.held_until_ns
         if self._hold(pool, replica, now_ns):
             return None
-        calls, is_retry = self._take(pool, replica, size, now_ns)
+        calls, is_retry = self.take(pool, pool.queue, replica, size, cost, now_ns)
         if not calls:
             return None
+        if pool.max_cost is not None:
+            max_size = pool.max_size(calls[0].cost)
         if is_retry:
             reason = FormReason.RETRY
         elif len(calls) == max_size:
-            reason = FormReason.FULL
+            reason = FormReason.FULL if max_size == pool.program.options.max_batch_size else FormReason.COSTS_ENOUGH
         elif held_until_ns:
             reason = FormReason.HELD
         else:
             reason = FormReason.SHARED if len(calls) == size and pool.num_idle > 1 else FormReason.QUEUE_EMPTIED
         if not is_retry and pool.guesses.size:
-            self._policy.fill(pool, replica, calls, max_size, start_ns, now_ns)
+            self._policy.fill(pool, pool.guesses, replica, calls, max_size, start_ns, now_ns)
         if held_until_ns:
             _end_hold(pool, len(calls), min(held_until_ns, now_ns))
         return FormedBatch(replica or pool.nearest_idle(calls), calls, reason)
 
-    def _take(self, pool: ReplicaPool, replica: Replica | None, size: int, now_ns: int) -> tuple[list[Call], bool]:
+    def take(
+        self, pool: ReplicaPool, queue: CallQueue, replica: Replica | None, size: int, cost: float, now_ns: int
+    ) -> tuple[list[Call], bool]:
         """Takes the next calls of a queue that can end before their deadlines; the others end as `CallLate`.
 
         A call is checked against the time of a batch as large as this one would be, not of a smaller one made for its sake: under
         overload that would make all batches small, and more calls late.
         """
-        queue = pool.queue
         while queue.size:
-            end_ns = pool.earliest_end_ns(replica, queue.count_next(size), now_ns) if self._can_drop else 0
+            end_ns = pool.earliest_end_ns(replica, queue.count_next(size) * cost, now_ns) if self._can_drop else 0
             calls, is_retry, late = queue.take(size, end_ns)
             for call in late:
                 call.wait()
                 self._turn.ended.append(CallLate(call, _too_late(call, end_ns)))
             if calls or not late:
                 return calls, is_retry
+            if pool.max_cost is not None:  # the next calls may be of another cost
+                _, cost = by_cost(queue)
+                size = min(size, pool.max_size(cost))
         return [], False
 
     def form_guesses(self, pool: ReplicaPool) -> FormedBatch | None:
@@ -109,19 +124,17 @@ class BatchFormer:
         held_until_ns = pool.held_until_ns
         if replica is None or self._hold(pool, None, now_ns):
             return None
-        calls = self._policy.form_batch(pool, replica, self._fair_size(pool, pool.guesses.size), now_ns)
+        max_size, num_waiting, cost = pool.program.options.max_batch_size, pool.guesses.size, 1.0
+        if pool.max_cost is not None:
+            num_waiting, cost = by_cost(pool.guesses)
+            max_size = pool.max_size(cost)
+        calls = self._policy.form_batch(pool, pool.guesses, replica, fair_size(pool, num_waiting, cost, max_size), now_ns)
         if not calls:
             return None
         if held_until_ns:
             _end_hold(pool, len(calls), min(held_until_ns, now_ns))
         nearest = pool.nearest_idle(calls)
         return FormedBatch(nearest if nearest.has_core else replica, calls, FormReason.GUESSED)
-
-    @staticmethod
-    def _fair_size(pool: ReplicaPool, num_calls: int) -> int:
-        """Returns how many calls one of the idle replicas takes, so that all have work and no batch is wastefully small."""
-        share = -(-num_calls // pool.num_idle)
-        return min(pool.program.options.max_batch_size, max(share, pool.latency.efficient_size()))
 
     def _hold(self, pool: ReplicaPool, replica: Replica | None, now_ns: int) -> bool:
         """Returns whether the only replica that is idle, or is about to be (`replica`), waits for more calls."""
@@ -133,11 +146,11 @@ class BatchFormer:
             return False  # the remaining calls are retried alone
         num_ready = pool.queue.size + pool.guesses.size
         deadline_ns = first.context.order.deadline_ns
-        until_ns = held_until_ns(pool, replica, num_ready, deadline_ns, self._batches, now_ns)
+        until_ns = held_until_ns(pool, replica, num_ready, first.cost, deadline_ns, self._batches, now_ns)
         if until_ns > now_ns and pool.queue.size:
             # The first is not always the most pressing; and there are less than make a full batch, or it would not be held.
             deadline_ns = min(call.context.order.deadline_ns for call in pool.queue)
-            until_ns = held_until_ns(pool, replica, num_ready, deadline_ns, self._batches, now_ns)
+            until_ns = held_until_ns(pool, replica, num_ready, first.cost, deadline_ns, self._batches, now_ns)
         if until_ns <= now_ns:
             return False
         if not was_held:
@@ -155,6 +168,25 @@ class BatchFormer:
                 return
             self._timers.cancel(timer)
         pool.timer = self._timers.set(at_ns, TimerKind.POOL, pool.program.name)
+
+
+def by_cost(waiting: CallQueue | Lanes) -> tuple[int, float]:
+    """Returns how many calls like the first would cost as much as all that wait, and what the first costs."""
+    first = waiting.peek()
+    if first is None or not first.cost:
+        return waiting.size, 0.0 if first is not None else 1.0
+    return max(1, math.ceil(waiting.total_cost() / first.cost)), first.cost
+
+
+def fair_size(pool: ReplicaPool, num_calls: int, cost: float, max_size: int) -> int:
+    """Returns how many calls one of the idle replicas takes, so that all have work and no batch is wastefully small.
+
+    Args:
+        cost: What each of them costs.
+        max_size: How many may be in one batch.
+    """
+    share = -(-num_calls // pool.num_idle)
+    return min(max_size, max(share, pool.latency.efficient_size(cost)))
 
 
 def _end_hold(pool: ReplicaPool, size: int, now_ns: int) -> None:

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 
-from dyorc.core.tensor import BlockId, TensorRef
+from dyorc.core.tensor import BlockId, DType, TensorRef
 from dyorc.engine.actions import DispatchBatch, FormReason, StageTensors
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.model.program_call import Call
 from dyorc.engine.scheduling.batch_accounting import begin_trace
 from dyorc.engine.scheduling.holding import foresee
+from dyorc.engine.scheduling.ongoing import OngoingBatches
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import NEVER_NS, Batch, FormedBatch, Replica
 from dyorc.engine.scheduling.retrying import RetryPolicy
@@ -22,12 +23,18 @@ class BatchSender:
 
     Args:
         pools: Programs by name.
+        ongoing: Speaks to batches that wait or yield.
         batches: The batches in flight; sent ones are added.
         retrying: Says how long the results of a batch may wait for room.
     """
 
     def __init__(
-        self, context: EngineContext, pools: Mapping[str, ReplicaPool], batches: dict[int, Batch], retrying: RetryPolicy
+        self,
+        context: EngineContext,
+        pools: Mapping[str, ReplicaPool],
+        batches: dict[int, Batch],
+        retrying: RetryPolicy,
+        ongoing: OngoingBatches,
     ) -> None:
         self._config = context.config
         self._turn = context.turn
@@ -39,12 +46,14 @@ class BatchSender:
         self._pools = pools
         self._batches = batches
         self._retrying = retrying
+        self._ongoing = ongoing
 
     def send(self, pool: ReplicaPool, formed: FormedBatch) -> None:
         """Sends calls as one batch."""
         replica, calls = formed.replica, formed.calls
-        duration_s = replica.latency.predict(len(calls))
-        batch = Batch(next(self._batch_ids), formed, self._turn.now_ns, self._expect(replica, duration_s))
+        batch = Batch(next(self._batch_ids), formed, self._turn.now_ns)
+        duration_s = replica.latency.predict(batch.cost)
+        batch.expected_ns = self._expect(replica, duration_s)
         self._account(batch, duration_s or 0.0)
         self._batches[batch.batch_id] = batch
         replica.batches[batch.batch_id] = batch
@@ -52,7 +61,17 @@ class BatchSender:
             if replica.processor is not None:
                 replica.processor.enter(replica.replica_id, self._turn.now_ns)
             self.start(batch)
-        pool.set_busy(replica, self.prefetch_ns(replica))
+        elif pool.ongoing is not None:
+            self.start(batch)
+        max_parts = 0
+        if pool.ongoing is not None:
+            pool.ongoing[calls[0]] = batch
+            max_parts = self._ongoing.begin(batch)
+        if replica.process is None:
+            pool.set_busy(replica, self.prefetch_ns(replica))
+        else:
+            pool.set_busy(replica, NEVER_NS)
+            replica.process.batch_sent(replica, batch.batch_id)
         if self._config.hold:
             foresee(self._pools, batch, self._batches)
         operands = [call.operands for call in calls]
@@ -67,7 +86,7 @@ class BatchSender:
         requests = () if options.pure or options.idempotent else [call.context.number for call in calls]
         dispatch = DispatchBatch(
             replica.replica_id, batch.batch_id, pool.program, operands, calls[0].statics, formed.reason, share,
-            inputs, calls[0].is_suspect, None if batch.trace is None else batch.trace.span, requests,
+            inputs, calls[0].is_suspect, None if batch.trace is None else batch.trace.span, requests, max_parts, calls[0].chain,
         )  # fmt: skip
         self._turn.actions.append(dispatch)
 
@@ -122,7 +141,7 @@ class BatchSender:
             return NEVER_NS - 1  # unknown: only a full batch goes ahead
         ahead_ns = replica.pool.link_ns.value
         if (early := 1 - self._config.prefetch_ratio) > 0:
-            ahead_ns += early * (replica.latency.predict(len(running.calls)) or 0.0) * NS_PER_S
+            ahead_ns += early * (replica.latency.predict(running.cost) or 0.0) * NS_PER_S
         return running.expected_ns - int(ahead_ns)
 
 
@@ -145,7 +164,11 @@ class InputStaging:
         if len(pool.num_replicas_on) != 1:
             return
         (node,) = pool.num_replicas_on
-        away = [tensor for tensor in call.operands if tensor.block and tensor.node not in (node, "")]
+        away = [
+            tensor
+            for tensor in call.operands
+            if tensor.block and tensor.node not in (node, "") and tensor.dtype is not DType.RESIDENT
+        ]
         if not away or not node:
             return
         replica_id = min(pool.replicas.values(), key=lambda replica: (len(replica.batches), replica.replica_id)).replica_id

@@ -7,7 +7,7 @@ what it has used by leaving for a moment. Once no call waits, all start anew.
 
 A batch belongs to one lane. The tenant whose turn it is chooses the lane by its most urgent call; the other slots go to all
 tenants with calls in that lane, by their tags. A tenant alone in its lane pays for a small batch, which costs more device time
-per call: a slot's price is the call's share of the batch's time, T(n)/n.
+per call: a slot's price is the call's share of the batch's time, T(n)/n; so is a call that costs more, if its program says so.
 
 Source: start-time fair queueing (Goyal, Vin, Cheng: "Start-time fair queueing: a scheduling algorithm for integrated services
 packet switching networks", SIGCOMM 1996), with a flow's tag kept for its head instead of one for each packet, since a flow's
@@ -99,13 +99,13 @@ class SharedLanes:
 
     Args:
         tenant: The tenant that was alone before, with its lanes; both are taken over.
-        price: The price of a slot in a batch of this many calls, in any unit.
+        price: The price of a slot in a batch of this many calls, each of this cost, in any unit.
 
     Attributes:
         size: How many calls wait.
     """
 
-    def __init__(self, tenant: str, lanes: Lanes, price: Callable[[int], float]) -> None:
+    def __init__(self, tenant: str, lanes: Lanes, price: Callable[[int, float], float]) -> None:
         self.size = lanes.size
         self._price = price
         self._shares: dict[str, Share] = {}
@@ -128,6 +128,10 @@ class SharedLanes:
         """Yields all waiting calls, tenant by tenant."""
         for share in self._shares.values():
             yield from share.lanes
+
+    def total_cost(self) -> float:
+        """Returns what all waiting calls cost together. Cost: looks at all lanes of all tenants."""
+        return sum([share.lanes.total_cost() for share in self._shares.values()])
 
     def num_calls_by_tenant(self) -> dict[str, int]:
         """Returns how many calls each tenant has waiting."""
@@ -184,11 +188,12 @@ class SharedLanes:
         Those whose deadline is before `end_ns` go to `late`, and cost nothing.
         """
         turns, calls = self._turns_in[key], list[Call]()
-        price = self._price(min(max_size, self._num_in[key]))
+        size, price = min(max_size, self._num_in[key]), 0.0
         while len(calls) < max_size and (share := turns.first()) is not None:
             num_late = len(late)
             taken = share.lanes.take(key, 1, end_ns, late)
             for call in taken:
+                price = price or self._price(size, call.cost)  # all calls of a lane cost the same
                 share.charge(price, call.context.weight)
             calls += taken
             self._remove(share, key, len(taken) + len(late) - num_late)
@@ -196,7 +201,7 @@ class SharedLanes:
 
     def charge(self, calls: list[Call]) -> None:
         """Charges for calls that do not wait here but run in a separate batch."""
-        price = self._price(len(calls))
+        price = self._price(len(calls), calls[0].cost)
         for call in calls:
             share = self._shares.get(call.context.tenant)
             if share is not None:

@@ -62,40 +62,52 @@ def foresee(pools: Mapping[str, ReplicaPool], batch: Batch, batches: Mapping[int
 def waits_for_end(pool: ReplicaPool, running: Batch, num_ready: int) -> bool:
     """Returns whether the ready calls of a program wait until a running batch is back, to run with the calls that follow from
     it."""
-    line = pool.latency.line
+    line, max_size = pool.latency.line, pool.program.options.max_batch_size
+    if pool.max_cost is not None:
+        cost = running.calls[0].cost
+        line, max_size = pool.line_of(cost), pool.max_size(cost)
     if line is None:
         return False
     (base_s, item_s), ratio = line, min(pool.loop_ratio.ratio, _MAX_RATIO)
     link_s = max(0.0, pool.link_ns.value / _NS_PER_S)
-    num_joining = min(ratio * len(running.calls), pool.program.options.max_batch_size - num_ready)
+    num_joining = max(0.0, min(ratio * len(running.calls), max_size - num_ready))
     num_later = (num_ready + num_joining) * ratio / (1 - ratio)
     return (num_joining + num_later) * (base_s - link_s) > num_ready * (link_s + item_s * num_joining)
 
 
 def held_until_ns(
-    pool: ReplicaPool, replica: Replica | None, num_ready: int, deadline_ns: int, batches: Mapping[int, Batch], now_ns: int
+    pool: ReplicaPool,
+    replica: Replica | None,
+    num_ready: int,
+    cost: float,
+    deadline_ns: int,
+    batches: Mapping[int, Batch],
+    now_ns: int,
 ) -> int:
     """Returns until when the only free replica waits before it takes the ready calls; `now_ns` if it does not wait.
 
     Args:
         replica: The replica, if it is about to be idle; None if it is idle already.
         num_ready: How many calls are ready.
+        cost: What each of them costs, as far as it is known: as the first.
         deadline_ns: The deadline of the most urgent of them.
         batches: The batches in flight.
     """
-    line = pool.latency.line
-    max_size = pool.program.options.max_batch_size
+    line, max_size = pool.latency.line, pool.program.options.max_batch_size
+    if pool.max_cost is not None:
+        line, max_size = pool.line_of(cost), pool.max_size(cost)
     if line is None or num_ready >= max_size:
         return now_ns
     until_ns = max(
-        _until_foreseen_ns(pool, num_ready, batches, line, now_ns), _until_even_ns(pool, replica, num_ready, line, now_ns)
+        _until_foreseen_ns(pool, num_ready, max_size, batches, line, now_ns),
+        _until_even_ns(pool, replica, num_ready, line, now_ns),
     )
     end_ns = until_ns + (line[0] + line[1] * max_size) * _NS_PER_S
     return until_ns if end_ns < deadline_ns else now_ns
 
 
 def _until_foreseen_ns(
-    pool: ReplicaPool, num_ready: int, batches: Mapping[int, Batch], line: tuple[float, float], now_ns: int
+    pool: ReplicaPool, num_ready: int, max_size: int, batches: Mapping[int, Batch], line: tuple[float, float], now_ns: int
 ) -> int:
     foreseen = pool.foreseen
     while foreseen and (foreseen[0][1] not in batches or foreseen[0][0] + _SLACK_NS <= now_ns):
@@ -105,7 +117,7 @@ def _until_foreseen_ns(
     at_ns, _, num_foreseen = foreseen[0]
     base_s, item_s = line
     wait_s = max(0.0, (at_ns - now_ns) / _NS_PER_S)
-    num_joining = min(num_foreseen, pool.program.options.max_batch_size - num_ready)
+    num_joining = min(num_foreseen, max_size - num_ready)
     gains = num_joining * (base_s - wait_s) > num_ready * (wait_s + item_s * num_joining)
     return at_ns + _SLACK_NS if gains else now_ns
 

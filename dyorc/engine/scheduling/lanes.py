@@ -50,6 +50,10 @@ class Lanes:
         """Returns the keys of the lanes in which calls wait."""
         return self._lanes.keys()
 
+    def total_cost(self) -> float:
+        """Returns what all waiting calls cost together. Cost: looks at all lanes."""
+        return sum([self.num_in(key) * lane[0][2].cost for key, lane in self._lanes.items() if lane])
+
     def num_in(self, key: BatchKey) -> int:
         """Returns how many calls wait in a lane."""
         lane = self._lanes.get(key)

@@ -1,4 +1,7 @@
-"""Learned while serving: how long a batch takes, T(n) = b + a*n seconds, and how many calls follow from each that ends."""
+"""Learned while serving: how long a batch takes, T(n) = b + a*n seconds, and how many calls follow from each that ends.
+
+Of a program that declares what a call costs, n is the cost of a batch; of all others, its number of calls.
+"""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +15,7 @@ _PACE_RATE = 0.02
 
 
 class LatencyModel:
-    """A line through (batch size, seconds), by least squares with exponential decay.
+    """A line through (size of a batch, seconds), by least squares with exponential decay. A size may be any number from 0 on.
 
     Cost: constant per observation. Source: the cost model of adaptive batchers (BentoML's CORK fits the same line over a
     window); decay instead of a window needs no history.
@@ -31,7 +34,7 @@ class LatencyModel:
         self._line: tuple[float, float] | None = None
         """Computed once per observation, since it is asked for several times; None if not yet, or if it includes the prior."""
 
-    def observe(self, size: int, seconds: float) -> None:
+    def observe(self, size: float, seconds: float) -> None:
         """Learns that a batch of `size` took `seconds`."""
         keep = self._decay
         self._w = self._w * keep + 1.0
@@ -50,7 +53,7 @@ class LatencyModel:
             return self._prior.line if self._prior else None
         mean_n, mean_t = self._n / self._w, self._t / self._w
         variance = self._nn / self._w - mean_n * mean_n
-        if variance < 1e-9 * max(1.0, mean_n * mean_n):
+        if variance <= 1e-9 * mean_n * mean_n:
             # One size so far: the slope is unknown; the prior's shape, scaled to what was seen, is the best guess.
             shape = self._prior.line if self._prior else None
             expected = shape[0] + shape[1] * mean_n if shape else 0.0
@@ -63,17 +66,17 @@ class LatencyModel:
         self._line = mean_t - slope * mean_n, slope
         return self._line
 
-    def predict(self, size: int) -> float | None:
+    def predict(self, size: float) -> float | None:
         """Returns the expected seconds of a batch of `size`; None before the first observation."""
         line = self._line or self.line
         return None if line is None else line[0] + line[1] * size
 
-    def efficient_size(self) -> int:
-        """Returns the size b/a from which a batch spends at least half of its time on its calls rather than on itself."""
+    def efficient_size(self, cost: float = 1.0) -> int:
+        """Returns how many calls of a cost make a batch that spends at least half of its time on them rather than on itself."""
         line = self._line or self.line
-        if line is None or line[1] <= 0:
+        if line is None or line[0] >= 2**30 * line[1] * cost:
             return 2**30
-        return max(1, math.ceil(line[0] / line[1]))
+        return max(1, math.ceil(line[0] / (line[1] * cost)))
 
 
 class LeastLatency:
@@ -92,10 +95,10 @@ class LeastLatency:
     def __init__(self, model: LatencyModel) -> None:
         self._model = model
         self._num_seen = 0
-        self._largest = 0
+        self._largest = 0.0
         self.pace = 1.0
 
-    def observe(self, size: int, seconds: float) -> None:
+    def observe(self, size: float, seconds: float) -> None:
         """Learns that a batch of `size` took `seconds`. Call it before the model's own `observe`."""
         self._num_seen += 1
         self._largest = max(self._largest, size)
@@ -104,12 +107,36 @@ class LeastLatency:
             pace = min(1.0, seconds / expected_s)
             self.pace = min(pace, self.pace + _PACE_RATE * (pace - self.pace))
 
-    def predict(self, size: int) -> float | None:
+    def predict(self, size: float) -> float | None:
         """Returns the expected seconds; None while too little is known."""
         if self._num_seen < _MIN_SEEN:
             return None
         expected_s = self._model.predict(min(size, self._largest))
         return None if expected_s is None else self.pace * expected_s
+
+
+class MeanCost:
+    """What a call of a program costs on average, with exponential decay.
+
+    Args:
+        decay: The factor by which each batch reduces the weight of older ones.
+    """
+
+    __slots__ = ("_calls", "_cost", "_decay")
+
+    def __init__(self, decay: float = 0.98) -> None:
+        self._decay = decay
+        self._calls = self._cost = 0.0
+
+    def observe(self, num_calls: int, cost: float) -> None:
+        """Learns what all calls of a batch cost together."""
+        self._calls = self._calls * self._decay + num_calls
+        self._cost = self._cost * self._decay + cost
+
+    @property
+    def value(self) -> float:
+        """The mean; 1 before the first batch."""
+        return self._cost / self._calls if self._calls else 1.0
 
 
 class LoopRatio:

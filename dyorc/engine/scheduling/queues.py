@@ -8,7 +8,7 @@ from dyorc.engine.scheduling.fair_shares import SharedLanes
 from dyorc.engine.scheduling.lanes import Lanes
 
 
-def _unit_price(size: int) -> float:
+def _unit_price(size: int, cost: float) -> float:
     """Returns the same price for every slot."""
     return 1.0
 
@@ -23,13 +23,13 @@ class CallQueue:
     Cost: logarithmic in the queue's length, per call; no operation but `take_out` looks at all calls.
 
     Args:
-        price: Of a slot in a batch of this many calls, in any unit: what it takes from a tenant's share.
+        price: Of a slot in a batch of this many calls, each of this cost, in any unit: what it takes from a tenant's share.
 
     Attributes:
         size: How many calls wait.
     """
 
-    def __init__(self, price: Callable[[int], float] = _unit_price) -> None:
+    def __init__(self, price: Callable[[int, float], float] = _unit_price) -> None:
         self._price = price
         self._tenant: str | None = None
         """The only tenant whose calls wait; None with several, until all their calls have left."""
@@ -51,6 +51,10 @@ class CallQueue:
         if isinstance(self._lanes, SharedLanes):
             return self._lanes.num_calls_by_tenant()
         return {self._tenant or "": self._lanes.size} if self._lanes.size else {}
+
+    def total_cost(self) -> float:
+        """Returns what all waiting calls cost together, without retries. Cost: looks at all lanes of all tenants."""
+        return self._lanes.total_cost()
 
     def add(self, call: Call) -> None:
         """Puts a call in its place."""
@@ -117,6 +121,10 @@ class CallQueue:
     def peek(self) -> Call | None:
         """Returns the next call, not counting groups to be retried; None without one."""
         return self._lanes.peek()
+
+    def first(self) -> Call | None:
+        """Returns the next call, or one of the group to be retried that goes before it; None if none waits."""
+        return next((call for group in self._retries for call in group if call in self._retrying), None) or self.peek()
 
     def take(self, max_size: int, end_ns: int = 0) -> tuple[list[Call], bool, list[Call]]:
         """Takes the next batch; empty if no call waits, or only calls that are too late.

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from dyorc.authoring.call_style import CallStyle
 from dyorc.authoring.program import Program
 from dyorc.config import EngineConfig
 from dyorc.engine.engine_statistics import ModelRecord
@@ -13,8 +14,9 @@ from dyorc.engine.estimators import Average, Rate, queueing_delay_s
 from dyorc.engine.events import ReplicasWanted
 from dyorc.engine.interfaces import Load
 from dyorc.engine.model.program_call import Call, CallState
+from dyorc.engine.scheduling.bound_calls import BoundCalls
 from dyorc.engine.scheduling.lanes import Lanes
-from dyorc.engine.scheduling.latency import LatencyModel, LeastLatency, LoopRatio
+from dyorc.engine.scheduling.latency import LatencyModel, LeastLatency, LoopRatio, MeanCost
 from dyorc.engine.scheduling.queues import CallQueue
 from dyorc.engine.scheduling.replicas import NEVER_NS, Batch, Replica
 from dyorc.engine.scheduling.suspects import SuspectQueue
@@ -25,6 +27,8 @@ _STALE_NS = 1_000_000_000
 """After this long without a batch, what is known of a program's speed is no reason to refuse work."""
 
 _NUM_LOOKED_AT = 64
+_LEAST_PRICE = 1e-6
+"""Of a slot: a tenant whose calls cost nothing moves on all the same, or nobody else would have a turn."""
 
 
 class ReplicaTarget:
@@ -75,7 +79,11 @@ class ReplicaPool:
         replicas: Replicas that are ready and take batches, by id.
         draining: Surplus replicas, which finish their batches and take no more.
         num_replicas_on: How many replicas take batches, by node.
-        idle: Replicas that hold no batch, by node; the longest idle first.
+        idle: Replicas that hold no batch, by node; the longest idle first. If batches run side by side, those with room for one.
+        ongoing: The batch of each running call, if batches run side by side; None for programs that neither wait nor yield.
+        max_cost: What the calls of a batch may cost together; None if the program declares no cost of a call.
+        latency: T(n); over the cost of a batch, if the program declares one.
+        mean_cost: What a call costs on average.
         link_ns: What a batch takes beyond the program's own time.
         lateness_ns: How much later than expected batches come back; early ones count as punctual.
         last_done_ns: When a batch last came back.
@@ -89,15 +97,24 @@ class ReplicaPool:
         num_when_held: Calls that were ready then.
         load_error: Why no replica can load the program; None if one can.
         num_starved: Batches that failed for want of memory since the last one that ran.
+        has_process: Whether its replicas share processes with others, or hold residents there.
+        bound: Calls that wait for a process, by its name; the other queues hold those that can run anywhere.
+        num_rebuilt: Residents that were rebuilt at once.
     """
 
     def __init__(self, program: Program, record: ModelRecord, config: EngineConfig) -> None:
         self.program = program
         self.record = record
+        self.max_cost = program.options.max_batch_cost
         self.queue = CallQueue(self.slot_price)
-        self.suspects = SuspectQueue(self.queue, program.options.bounds.max_replicas, int(config.max_suspect_wait_s * 1e9))
+        max_wait_ns = int(config.max_suspect_wait_s * 1e9)
+        self.suspects = SuspectQueue(self.queue, self.queue_of, program.options.bounds.max_replicas, max_wait_ns)
         self.guesses = Lanes(CallState.GUESSED, Call.guess)
+        self.has_process = bool(program.signature.residents) or program.options.group is not None
+        self.bound: dict[str, BoundCalls] = {}
+        self.num_rebuilt = 0
         self.latency = LatencyModel()
+        self.mean_cost = MeanCost()
         self.least_latency = LeastLatency(self.latency)
         self.last_done_ns = 0
         self.link_ns = Average()
@@ -115,6 +132,8 @@ class ReplicaPool:
         self.num_replicas_on: dict[str, int] = {}
         self.idle: dict[str, dict[str, Replica]] = {}
         self.num_idle = 0
+        self.max_ongoing = program.max_ongoing
+        self.ongoing: dict[Call, Batch] | None = {} if program.style is not CallStyle.PLAIN else None
         self.num_load_failures = 0
         self.num_starved = 0
         self.load_error: DyOrcError | None = None
@@ -152,7 +171,7 @@ class ReplicaPool:
             del self.num_replicas_on[replica.node]
         if not self.replicas:
             self.clear_load_failures()  # failures while another replica worked do not predict the next attempt
-        self._leave_idle(replica)
+        self.leave_idle(replica)
         replica.prefetch_ns = NEVER_NS
 
     def clear_load_failures(self) -> None:
@@ -162,13 +181,20 @@ class ReplicaPool:
 
     def set_idle(self, replica: Replica) -> None:
         """Marks a replica as idle."""
+        if replica.process is not None and replica.replica_id in self.idle.get(replica.node, ()):
+            return
         self.idle.setdefault(replica.node, {})[replica.replica_id] = replica
         self.num_idle += 1
         replica.prefetch_ns = NEVER_NS
 
     def set_busy(self, replica: Replica, prefetch_ns: int) -> None:
-        """Marks a replica as busy; it may be sent another batch at `prefetch_ns`."""
-        self._leave_idle(replica)
+        """Marks a replica as busy; it may be sent another batch at `prefetch_ns`. If batches run side by side, it counts as idle
+        while it has room for another."""
+        self.leave_idle(replica)
+        if self.ongoing is not None:
+            if len(replica.batches) < self.max_ongoing:
+                self.set_idle(replica)
+            return
         if len(replica.batches) < self._max_in_flight:
             replica.prefetch_ns = prefetch_ns
             heapq.heappush(self._prefetchable, (prefetch_ns, replica.replica_id))
@@ -179,12 +205,41 @@ class ReplicaPool:
         else:
             replica.prefetch_ns = NEVER_NS
 
-    def _leave_idle(self, replica: Replica) -> None:
+    def leave_idle(self, replica: Replica) -> None:
+        """Marks a replica as no longer idle, if it is."""
         here = self.idle.get(replica.node)
         if here is not None and here.pop(replica.replica_id, None) is not None:
             self.num_idle -= 1
             if not here:
                 del self.idle[replica.node]
+
+    def bound_to(self, process: str) -> BoundCalls:
+        """Returns the calls that wait for a process."""
+        bound = self.bound.get(process)
+        if bound is None:
+            bound = self.bound[process] = BoundCalls(self.slot_price)
+        return bound
+
+    def queue_of(self, call: Call) -> CallQueue:
+        """Returns the queue of a certain call."""
+        return self.bound_to(call.process).queue if call.process else self.queue
+
+    def guesses_of(self, call: Call) -> Lanes:
+        """Returns the queue of a guess."""
+        return self.bound_to(call.process).guesses if call.process else self.guesses
+
+    def queues(self) -> list[CallQueue]:
+        """Returns all queues of certain calls."""
+        return [self.queue, *(bound.queue for bound in self.bound.values())] if self.bound else [self.queue]
+
+    def queues_of_guesses(self) -> list[Lanes]:
+        """Returns all queues of guesses."""
+        return [self.guesses, *(bound.guesses for bound in self.bound.values())] if self.bound else [self.guesses]
+
+    @property
+    def num_queued(self) -> int:
+        """How many certain calls wait."""
+        return sum([queue.size for queue in self.queues()]) if self.bound else self.queue.size
 
     def release_suspect(self, now_ns: int) -> None:
         """Lets the next suspect call run, unless another one runs or its time has not come. Cost: looks at all replicas."""
@@ -194,7 +249,7 @@ class ReplicaPool:
     @property
     def runs_suspect(self) -> bool:
         """Whether a suspect call runs, or is about to. Cost: looks at all replicas."""
-        return self.queue.has_suspect or any(batch.calls[0].is_suspect for batch in self._batches())
+        return any(queue.has_suspect for queue in self.queues()) or any(batch.calls[0].is_suspect for batch in self._batches())
 
     def _batches(self) -> Iterator[Batch]:
         """Yields the batches in flight."""
@@ -220,16 +275,29 @@ class ReplicaPool:
             heapq.heappush(self._prefetchable, first)
         return otherwise_ns if replica is None else min(replica.prefetch_ns, otherwise_ns)
 
-    def earliest_end_ns(self, replica: Replica | None, size: int, now_ns: int) -> int:
-        """Returns when a batch of `size` calls, formed now, will be back at the earliest; 0 if too little is known to refuse
-        work.
+    def max_size(self, cost: float) -> int:
+        """Returns how many calls of this cost a batch may have; 1 if even one exceeds the limit."""
+        size, max_cost = self.program.options.max_batch_size, self.max_cost
+        if max_cost is None or cost * size <= max_cost:
+            return size
+        size = int(max_cost / cost)
+        return max(1, size - (size * cost > max_cost))
+
+    def line_of(self, cost: float) -> tuple[float, float] | None:
+        """Returns (b, a) of T(n) = b + a*n seconds for batches of n calls of this cost; None before the first batch."""
+        line = self.latency.line
+        return line if line is None or self.max_cost is None else (line[0], line[1] * cost)
+
+    def earliest_end_ns(self, replica: Replica | None, size: float, now_ns: int) -> int:
+        """Returns when a batch of this size (or cost), formed now, will be back at the earliest; 0 if too little is known to
+        refuse work.
 
         The link varies more than programs do, and its average follows the slowest; rely on half of it.
 
         Args:
             replica: The one that takes the batch; None if it is idle.
         """
-        batch_s = self.least_latency.predict(size)
+        batch_s = None if self.program.is_streaming else self.least_latency.predict(size)  # parts are of use before the end
         if batch_s is None or (self.num_idle == len(self.replicas) and now_ns - self.last_done_ns > _STALE_NS):
             return 0
         if replica is None or replica.expected_free_ns is None:
@@ -240,14 +308,16 @@ class ReplicaPool:
     def load(self) -> Load:
         """Returns what there is to do. Cost: looks at all replicas."""
         num_running = sum([len(batch.calls) for batch in self._batches()])
-        return Load(self.queue.size + len(self.suspects), num_running, self.latency.line, self.waiting_bytes())
+        cost = self.mean_cost.value
+        num_queued = self.queue.size + len(self.suspects)
+        return Load(num_queued, num_running, self.line_of(cost), self.max_size(cost), self.waiting_bytes())
 
     def report(self) -> dict[str, Any]:
         """Returns the queues and costs, as plain values; costs are None before the first batch."""
-        line = self.latency.line
+        line = self.line_of(self.mean_cost.value)
         return {
-            "num_queued": self.queue.size,
-            "num_guesses_queued": self.guesses.size,
+            "num_queued": self.num_queued,
+            "num_guesses_queued": sum([guesses.size for guesses in self.queues_of_guesses()]),
             "num_suspects": len(self.suspects),
             "batch_base_ms": None if line is None else round(line[0] * 1e3, 4),
             "batch_item_ms": None if line is None else round(line[1] * 1e3, 4),
@@ -255,15 +325,21 @@ class ReplicaPool:
 
     def take_all(self) -> list[Call]:
         """Removes and returns all calls that have not been sent. The caller sets their new state."""
-        return [*self.queue.take_all(), *self.suspects.take_out(_any), *self.guesses.take_out(_any)]
+        calls = [call for queue in self.queues() for call in queue.take_all()]
+        calls += self.suspects.take_out(_any)
+        return calls + [call for guesses in self.queues_of_guesses() for call in guesses.take_out(_any)]
 
-    def slot_price(self, size: int) -> float:
-        """Returns a call's share of the time of a batch of `size`, T(n)/n, relative to a full batch; 1 if unknown."""
-        full = self.program.options.max_batch_size
-        line = self.latency.line
-        if line is None or not (full_s := line[0] + line[1] * full):
+    def slot_price(self, size: int, cost: float) -> float:
+        """Returns a call's share of the time of a batch of `size` calls like it, T(n)/n, relative to a full batch; 1 if unknown.
+
+        Args:
+            cost: Of the call.
+        """
+        full, line = self.program.options.max_batch_size, self.latency.line
+        full_s = 0.0 if line is None else line[0] + line[1] * (full if self.max_cost is None else self.max_cost)
+        if line is None or not full_s:
             return 1.0
-        return (line[0] / size + line[1]) / (full_s / full)
+        return max(_LEAST_PRICE, (line[0] / size + line[1] * cost) / (full_s / full))
 
     def price_of_guesses_s(self, replica: Replica, batch_s: float, rate: float, now_ns: int) -> float:
         """Returns how many seconds longer other calls are expected to wait, in all, if an idle replica runs a batch of guesses
@@ -288,14 +364,19 @@ class ReplicaPool:
             if replica.has_core:
                 return replica
         for replica in firsts:
-            if replica.processor is not None and self.program.name not in replica.processor.waiting:
-                replica.processor.waiting.append(self.program.name)
+            self.await_core(replica)
         return None
+
+    def await_core(self, replica: Replica) -> None:
+        """Lets the program's guesses wait until a core is free for a replica."""
+        if replica.processor is not None and self.program.name not in replica.processor.waiting:
+            replica.processor.waiting.append(self.program.name)
 
     def drain_s(self) -> float:
         """Estimates how long the queue will take, in seconds, at least 0.1."""
-        size = self.program.options.max_batch_size
-        batch_s = self.latency.predict(size) or 1.0
+        cost = self.mean_cost.value
+        size = self.max_size(cost)
+        batch_s = self.latency.predict(size * cost) or 1.0
         return max(0.1, round(batch_s * self.queue.size / size / max(1, len(self.replicas)), 3))
 
     def waiting_bytes(self) -> Counter[str]:
@@ -308,6 +389,8 @@ class ReplicaPool:
         Cost: proportional to the inputs, not to the replicas.
         """
         nodes = self.idle
+        if self.ongoing is not None:
+            return min((replica for here in nodes.values() for replica in here.values()), key=lambda r: len(r.batches))
         if len(nodes) == 1:
             return next(iter(next(iter(nodes.values())).values()))
         num_bytes = _bytes_by_node(calls)

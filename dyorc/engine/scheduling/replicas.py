@@ -14,6 +14,7 @@ from dyorc.engine.scheduling.processors import Processor
 from dyorc.engine.timers import Timer
 
 if TYPE_CHECKING:
+    from dyorc.engine.scheduling.processes import Process
     from dyorc.engine.scheduling.replica_pools import ReplicaPool
 
 NEVER_NS = 2**62
@@ -27,33 +28,74 @@ class FormedBatch(msgspec.Struct, frozen=True, gc=False):
     reason: FormReason
 
 
+class Ongoing:
+    """What is known of a batch that waits or yields, while it runs (`dyorc.engine.scheduling.ongoing`).
+
+    Attributes:
+        num_parts: Parts that it has sent.
+        max_parts: How many it may send; 0 if it does not yield.
+        due_ns: When its replica counts as hung; `NEVER_NS` while it has no credit.
+        since_ns: Since when it works on the next part: since it began, sent one, or was allowed to send more.
+        is_cancelled: Whether it was told to end.
+        starving: Which of its streams have no part left for it that it was sent and has not read.
+        num_fed: How many parts of each of its streams it was sent.
+        fed_blocks: Where the stored tensors of these lie; it may read them until it ends.
+    """
+
+    __slots__ = ("due_ns", "fed_blocks", "is_cancelled", "max_parts", "num_fed", "num_parts", "since_ns", "starving")
+
+    def __init__(self) -> None:
+        self.num_parts = 0
+        self.max_parts = 0
+        self.due_ns = 0
+        self.since_ns = 0
+        self.is_cancelled = False
+        self.starving: set[int] = set()
+        self.num_fed: dict[int, int] = {}
+        self.fed_blocks: list[BlockId] = []
+
+    @property
+    def has_credit(self) -> bool:
+        """Whether it may send another part."""
+        return self.num_parts < self.max_parts or not self.max_parts
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it has to go on by itself."""
+        return (self.has_credit and not self.starving) or self.is_cancelled
+
+
 class Batch:
     """Calls that were sent to a replica together.
 
     Attributes:
         busy_ns: For how long the replicas of its processor had been busy by then, in all; 0 if it shares none.
         started_ns: When it became the first of its replica; None while another is before it.
+        cost: What its calls cost together; their number, if the program declares no cost.
         expected_ns: When its result is expected here; None while the program's latency is unknown.
         blocks: Where its stored inputs lie, one per input; it may read them until it ends.
         awaited_by: Programs with calls that will be ready when it ends.
+        ongoing: None if its program neither waits nor yields.
         trace: None if no request in it is recorded.
     """
 
     __slots__ = (
-        "awaited_by", "batch_id", "blocks", "busy_ns", "calls", "dispatched_ns", "expected_ns", "reason", "replica", "started_ns",
-        "timeout", "trace",
+        "awaited_by", "batch_id", "blocks", "busy_ns", "calls", "cost", "dispatched_ns", "expected_ns", "ongoing", "reason",
+        "replica", "started_ns", "timeout", "trace",
     )  # fmt: skip
 
-    def __init__(self, batch_id: int, formed: FormedBatch, dispatched_ns: int, expected_ns: int | None) -> None:
+    def __init__(self, batch_id: int, formed: FormedBatch, dispatched_ns: int) -> None:
         self.batch_id = batch_id
         self.replica = formed.replica
         self.calls = formed.calls
+        self.cost = len(formed.calls) * formed.calls[0].cost
         self.reason = formed.reason
         self.dispatched_ns = dispatched_ns
-        self.expected_ns = expected_ns
+        self.expected_ns: int | None = None
         self.blocks: Sequence[BlockId] = ()
         self.awaited_by: list[str] = []
         self.busy_ns = 0
+        self.ongoing: Ongoing | None = None
         self.started_ns: int | None = None
         self.timeout: Timer | None = None
         self.trace: BatchTrace | None = None
@@ -66,17 +108,23 @@ class Replica:
         batches: What it holds, in the order in which it runs them.
         latency: T(n) of this replica.
         processor: The cores that it shares with others; None if it has its own device.
+        process: Where it holds residents, with other programs of its group; None if it has none.
         is_leaving: Whether it will end soon: it gets no more batches.
+        is_surplus: Whether it is to be parked once its process holds no residents.
         prefetch_ns: When the next batch may be sent after it, so that it arrives as the running one ends.
     """
 
-    __slots__ = ("batches", "is_leaving", "latency", "node", "pool", "prefetch_ns", "processor", "replica_id")
+    __slots__ = (
+        "batches", "is_leaving", "is_surplus", "latency", "node", "pool", "prefetch_ns", "process", "processor", "replica_id",
+    )  # fmt: skip
 
     def __init__(self, replica_id: str, node: str, pool: "ReplicaPool", processor: Processor | None = None) -> None:
         self.replica_id = replica_id
         self.node = node
         self.pool = pool
         self.processor = processor
+        self.process: Process | None = None
+        self.is_surplus = False
         self.batches: dict[int, Batch] = {}
         self.latency = LatencyModel(prior=pool.latency)
         self.prefetch_ns = NEVER_NS

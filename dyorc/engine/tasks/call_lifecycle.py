@@ -1,10 +1,11 @@
 """Calls on the tasks' side: made ready for the scheduler, and taken back when they have ended."""
 
-from dyorc.core.tensor import TensorRef, blocks_of
+from dyorc.core.tensor import DType, TensorRef, blocks_of
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.interfaces import Dispatcher
 from dyorc.engine.model.futures import FutureState
 from dyorc.engine.model.program_call import Call, CallState
+from dyorc.engine.tasks.part_taking import PartTaker
 from dyorc.engine.tasks.recovery import Recovery
 from dyorc.engine.tasks.tensor_needs import TensorNeeds
 from dyorc.engine.tasks.trace_events import trace_call, trace_end, trace_inputs
@@ -14,13 +15,16 @@ from dyorc.errors import DyOrcError, ProgramError, SizeLimitError
 class CallLifecycle:
     """Hands over calls whose inputs are there, and takes their results."""
 
-    def __init__(self, context: EngineContext, dispatcher: Dispatcher, needs: TensorNeeds, recovery: Recovery) -> None:
+    def __init__(
+        self, context: EngineContext, dispatcher: Dispatcher, needs: TensorNeeds, recovery: Recovery, parts: PartTaker
+    ) -> None:
         self._turn = context.turn
         self._leases = context.leases
         self._host = context.host
         self._dispatcher = dispatcher
         self._needs = needs
         self._recovery = recovery
+        self._parts = parts
         self._num_calls = 0
 
     def issue(self, call: Call) -> None:
@@ -57,14 +61,21 @@ class CallLifecycle:
         program = call.callee
         try:
             call.operands = tuple([argument.resolve() for argument in call.arguments])
-            program.signature.check_inputs(call.operands)
-            call.batch_key = program.batch_keys.key(call.operands, call.statics)
+            if call.chain:
+                call.batch_key = call.call_id, ()  # it runs alone
+            else:
+                program.signature.check_inputs(call.operands)
+                call.batch_key = program.batch_keys.key(call.operands, call.statics)
+            if program.call_cost is not None and not call.chain:
+                call.cost = program.call_cost.compute(call.operands, call.statics)
         except Exception as error:  # a view or a shape that does not fit fails this call alone
             self.fail(call, _refusal(call, error))
             return
         if call.trace is not None:
             trace_inputs(call, call.trace)
-        if not call.segment.task.request.has_stored or self._has_inputs(call):
+        if call.segment.task.request.has_stored and not self._has_inputs(call):
+            return
+        if not program.signature.takes_residents or call.chain or self._is_in_one_process(call):
             self._dispatcher.submit(call)
 
     def _has_inputs(self, call: Call) -> bool:
@@ -77,7 +88,34 @@ class CallLifecycle:
         if call.is_guess:
             self.defer(call)
             return False
-        return not self._needs.await_inputs(call)
+        return not self._needs.await_inputs(call, self._process_for(call))
+
+    def _process_for(self, call: Call) -> str:
+        """Returns where lost residents are made again that a call needs: beside those that are there; empty if anywhere."""
+        if not call.callee.signature.takes_residents or call.chain:
+            return ""
+        if call.restores is not None and call.restores.process:
+            return call.restores.process
+        there = [t for t in call.operands if t.dtype is DType.RESIDENT and self._leases.is_there((t.holder, t.block))]
+        return max(there, key=lambda tensor: tensor.num_bytes).holder if there else ""
+
+    def _is_in_one_process(self, call: Call) -> bool:
+        """Binds a call to the process that holds its residents. If there are several, all but one of these give up theirs, which
+        are made again in that one; a guess waits for that until it is certain."""
+        residents = [tensor for tensor in call.operands if tensor.dtype is DType.RESIDENT]
+        call.process = residents[0].holder
+        strays = [tensor for tensor in residents if tensor.holder != call.process]
+        if not strays:
+            return True
+        if call.is_guess:
+            self.defer(call)
+            return False
+        num_bytes: dict[str, int] = {}
+        for tensor in residents:
+            num_bytes[tensor.holder] = num_bytes.get(tensor.holder, 0) + tensor.num_bytes
+        call.process = max(num_bytes, key=lambda holder: (num_bytes[holder], holder))
+        self._dispatcher.evict([(tensor.holder, tensor.block) for tensor in residents if tensor.holder != call.process])
+        return not self._needs.await_inputs(call, call.process)
 
     def input_settled(self, call: Call, *, has_failed: bool) -> None:
         """Counts an input of a waiting call that is there, or will not be."""
@@ -99,7 +137,7 @@ class CallLifecycle:
 
     def finish(self, call: Call, outputs: tuple[TensorRef, ...]) -> None:
         """Settles a call that ran."""
-        if call.state is CallState.WITHDRAWN:
+        if call.state is not CallState.RUNNING:  # it is not needed, or has failed before its program ended
             self._leases.discard(blocks_of(outputs))
             return
         call.settle()
@@ -114,6 +152,9 @@ class CallLifecycle:
                 request.has_stored = True
                 self._leases.pin_new(request.pinned, call.future, blocks_of(outputs))
                 break
+        if call.parts is not None:
+            self._parts.end(call.parts, None)
+            self._recovery.reconsider(call)
         self._turn.settle(call.future, outputs)
 
     def fail(self, call: Call, error: DyOrcError) -> None:
@@ -126,6 +167,9 @@ class CallLifecycle:
         if call.restores is not None:
             self._recovery.fail(call.restores, error)
             return
+        if call.parts is not None:
+            self._parts.end(call.parts, error)
+            self._recovery.reconsider(call)
         self._turn.fail(call.future, error)
 
     def defer(self, call: Call) -> None:
@@ -155,4 +199,6 @@ def _refusal(call: Call, error: Exception) -> DyOrcError:
         future = call.arguments[error.input_at].future
         if root is not None and any(argument.future is future for argument in root.arguments):
             return error
+    if isinstance(error, ProgramError):
+        return error
     return ProgramError(call.callee.name, type(error).__name__, str(error))

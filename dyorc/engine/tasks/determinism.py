@@ -9,6 +9,7 @@ from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
 from dyorc.engine.model.futures import Argument, Outcome
 from dyorc.engine.model.journal import BranchPoint, Entry, StreamPart
+from dyorc.engine.model.part_list import PartList
 from dyorc.engine.model.request_tree import Task
 from dyorc.engine.tasks.execution_paths import ExecutionPath
 from dyorc.engine.tasks.stops import Raised, Returned
@@ -73,6 +74,9 @@ class _ClosedJournal:
 
     def make_part(self, path: ExecutionPath, arguments: tuple[Argument, ...]) -> StreamPart | None:
         raise InternalError("a replay came to a part that its closed journal should have refused")
+
+    def read_on(self, parts: PartList) -> None:
+        pass
 
     def record_decision(self, point: BranchPoint) -> None:
         pass

@@ -32,6 +32,7 @@ from sys import getrefcount
 from dyorc.engine.block_leases import BlockLeases
 from dyorc.engine.model.futures import Future
 from dyorc.engine.model.journal import Segment
+from dyorc.engine.model.part_list import Cell
 from dyorc.engine.model.program_call import Call
 from dyorc.engine.model.request_tree import Request, Task, TaskState
 from dyorc.engine.model.tree_walks import dismantle
@@ -54,6 +55,8 @@ class EarlyRelease:
         """Drops the arguments of a call or task that has ended, and the parts of its result."""
         for argument in entry.arguments:
             argument.hold = None
+        for stream in entry.streams:
+            stream.hold = None
         if isinstance(entry, Task):
             for argument in entry.result:
                 argument.hold = None
@@ -78,7 +81,7 @@ class EarlyRelease:
 
     @staticmethod
     def _is_unneeded(future: Future, root: Task) -> bool:
-        if getrefcount(future.hold) > _OWN_REFERENCES:
+        if _is_held(future):
             return False
         producer = future.producer
         if producer is None or producer is root or producer.segment is None:
@@ -93,10 +96,20 @@ class EarlyRelease:
     @staticmethod
     def unheld(request: Request) -> set[Future]:
         """Returns the futures of a request that no run holds now."""
-        return {future for future in request.pinned if getrefcount(future.hold) <= _OWN_REFERENCES}
+        return {future for future in request.pinned if not _is_held(future)}
 
     def dismantle(self, journal: Segment, request: Request) -> int:
         """Cuts a branch off a journal and unpins its tensors. Returns the number of its calls and tasks."""
         if not request.pinned:
             return dismantle(journal)
         return dismantle(journal, partial(self._leases.unpin, request.pinned))
+
+
+def _is_held(future: Future) -> bool:
+    """Returns whether anything may still need a future; a part is needed by whatever may read its stream, too."""
+    if getrefcount(future.hold) > _OWN_REFERENCES:
+        return True
+    if not isinstance(future, Cell) or future.producer is None:
+        return False
+    parts = future.producer.parts
+    return parts is not None and getrefcount(parts.hold) > _OWN_REFERENCES

@@ -16,14 +16,18 @@ from dyorc.authoring.decisions import Decision, DecisionSite, Gather
 from dyorc.authoring.exact_values import Exact, plain, same_statics
 from dyorc.authoring.program import Program
 from dyorc.authoring.ref import Ref
-from dyorc.authoring.signature import StaticValue
+from dyorc.authoring.signature import StaticValue, StreamSpec
 from dyorc.authoring.spec import TensorSpec
+from dyorc.authoring.stream import END_OF_STREAM, NextPart, Stream
 from dyorc.authoring.workflow import Workflow
 from dyorc.core.arrays import as_array, inline
+from dyorc.core.tensor import DType
 from dyorc.engine.model.futures import Argument, Future, FutureState, Outcome, read_ref
 from dyorc.engine.model.journal import BranchPoint, Entry, StepInterrupted, StreamPart, last_line
+from dyorc.engine.model.part_list import PartList, StreamArgument
 from dyorc.engine.model.request_tree import Task
 from dyorc.engine.tasks.generators import MAX_REFUSALS, Generating, Yielded
+from dyorc.engine.tasks.resident_uses import check_consumed, check_passed, how_to_pick, refusal_to_read
 from dyorc.engine.tasks.stops import Blocked, End, Raised, Returned, Stop, StreamFull, Undecided
 from dyorc.engine.turn import Turn
 from dyorc.errors import (
@@ -56,6 +60,10 @@ class Guide(Protocol):
 
     def make_part(self, path: "ExecutionPath", arguments: tuple[Argument, ...]) -> StreamPart | None:
         """Returns a new part; None to wait. May refuse by raising `WorkflowError`."""
+        ...
+
+    def read_on(self, parts: PartList) -> None:
+        """Lets a stream go on, because more of it was read than ever before."""
         ...
 
     def record_decision(self, point: BranchPoint) -> None:
@@ -179,16 +187,28 @@ class ExecutionPath:
         """Returns what the coroutine gets for what it awaits: a value (in a tuple), an error to throw, or nothing yet."""
         match wanted:
             case Decision():
+                if wanted.ref.outputs.has_residents and (why := refusal_to_read(wanted.ref, "decides by")):
+                    return self._misuse(why)
                 return self._decide(wanted)
             case Ref():
+                if wanted.outputs.has_residents and (why := refusal_to_read(wanted, "awaits")):
+                    return self._misuse(why)
                 return self._values((wanted,)) or self._failure((wanted,)) or (read_ref(wanted),)
             case Gather(refs=refs):
+                for ref in refs:
+                    if ref.outputs.has_residents and (why := refusal_to_read(ref, "awaits")):
+                        return self._misuse(why)
                 return self._values(refs) or self._failure(refs) or ([read_ref(ref) for ref in refs],)
             case Yielded(value=value):
                 return self._yield(value)
+            case NextPart(stream=stream, index=index):
+                return self._next_part(stream, index)
             case _:
                 kind = "nothing (a bare yield, as asyncio.sleep(0) makes)" if wanted is None else f"a {type(wanted).__name__}"
                 raise self._foreign(f"awaits {kind}", self._current_line())
+
+    def _misuse(self, what: str) -> WorkflowError:
+        return WorkflowError(f"workflow {self._workflow.name!r} {what} ({self._current_line()})")
 
     @staticmethod
     def _values(refs: Sequence[Ref]) -> Blocked | None:
@@ -202,6 +222,19 @@ class ExecutionPath:
     @staticmethod
     def _failure(refs: Sequence[Ref]) -> DyOrcError | None:
         return next((ref.future.error for ref in refs if ref.future.state is FutureState.FAILED), None)
+
+    def _next_part(self, stream: Stream, index: int) -> Blocked | DyOrcError | tuple[Any]:
+        """Returns a part, as a Ref, or the end of a stream."""
+        parts: PartList = stream.parts
+        if index > parts.num_read:
+            parts.num_read = index
+            self._guide.read_on(parts)
+        cell = parts.cells[index]
+        if cell.state is FutureState.PENDING:
+            return Blocked((cell,))
+        if cell.error is not None:
+            return cell.error
+        return (END_OF_STREAM if cell.is_end else Ref(cell, stream.outputs),)
 
     def _decide(self, decision: Decision) -> Undecided | DyOrcError | tuple[Any]:
         point = self._branch_point(decision)
@@ -279,14 +312,18 @@ class ExecutionPath:
 
     def call(
         self, callee: Program | Workflow, tensors: Sequence[Any], statics: tuple[StaticValue, ...], streams: Sequence[Any] = ()
-    ) -> Ref:
+    ) -> Ref | Stream:
         """Records a call: from the journal if it is known there, else as a new entry."""
         signature = callee.signature
         arguments = tuple([_argument(callee, spec, value, True) for spec, value in zip(signature.inputs, tensors, strict=True)])
+        if signature.consumed and isinstance(callee, Program):
+            check_consumed(callee, arguments)
+        if streams:
+            _check_streams(callee, streams)
         entries = self.segment.entries
         if self._cursor < len(entries):
             entry = entries[self._cursor]
-            if not _is_same(entry, callee, arguments, statics):
+            if not _is_same(entry, callee, arguments, statics, streams):
                 raise self._refuse(self.nondeterministic(f"a call of {callee.name!r}"))
         elif self.segment.end is not None:
             raise self._refuse(self.nondeterministic(f"a call of {callee.name!r}"))
@@ -295,9 +332,13 @@ class ExecutionPath:
                 entry = self._guide.make_entry(self, callee, arguments, statics)
             except WorkflowError as error:
                 raise self._refuse(type(error)(f"{error} ({self._current_line()})")) from None
+            if streams:
+                entry.streams = tuple([StreamArgument(stream.parts) for stream in streams])
             entries.append(entry)
             self.issued.append(entry)
         self._cursor += 1
+        if entry.parts is not None:
+            return Stream(entry.parts, signature.outputs)
         return Ref(entry.future, signature.outputs)
 
     def mistake(self, error: InvalidInputError) -> WorkflowError:
@@ -374,8 +415,8 @@ class ExecutionPath:
 
     def _foreign(self, does: str, where: str) -> ForeignAwaitError:
         return ForeignAwaitError(
-            f"workflow {self._workflow.name!r} {does} ({where}); a workflow may await Refs, dyorc.when, dyorc.choose and "
-            f"dyorc.gather, and everything else belongs in a program"
+            f"workflow {self._workflow.name!r} {does} ({where}); a workflow may await Refs, dyorc.when, dyorc.choose, "
+            f"dyorc.gather and dyorc.collect, and everything else belongs in a program"
         )
 
     def _line_of(self, error: BaseException) -> str:
@@ -433,16 +474,21 @@ def open_path(turn: Turn, task: Task, assumed: Mapping[BranchPoint, Outcome] = M
 
 def _open(task: Task) -> "Coroutine[Any, Any, Any] | Generating":
     """Returns the coroutine of a run, at its start."""
-    opened = _call(task.callee, task.inputs(), task.statics)
+    opened = _call(task.callee, task.inputs(), task.statics, task.streams)
     return Generating(opened) if isinstance(opened, AsyncGeneratorType) else opened
 
 
-def _call(workflow: Workflow, inputs: Sequence[Ref], statics: Sequence[StaticValue]) -> Any:
+def _call(workflow: Workflow, inputs: Sequence[Ref], statics: Sequence[StaticValue], streams: Sequence[StreamArgument]) -> Any:
     num_by_name = workflow.function.__code__.co_kwonlyargcount
-    if not statics and not num_by_name:
+    if not statics and not streams and not num_by_name:
         return workflow.function(*inputs)
-    tensors, values = iter(inputs), iter(statics)
-    arguments = {p.name: next(tensors if isinstance(p, TensorSpec) else values) for p in workflow.signature.parameters}
+    tensors, values, lists = iter(inputs), iter(statics), iter(streams)
+    arguments: dict[str, Any] = {}
+    for parameter in workflow.signature.parameters:
+        if isinstance(parameter, StreamSpec):
+            arguments[parameter.name] = Stream(next(lists).parts, parameter.outputs)
+        else:
+            arguments[parameter.name] = next(tensors if isinstance(parameter, TensorSpec) else values)
     named = {name: arguments.pop(name) for name in list(arguments)[len(arguments) - num_by_name :]}
     return workflow.function(*arguments.values(), **named)
 
@@ -453,20 +499,55 @@ def _argument(callee: Program | Workflow, spec: TensorSpec, value: Any, goes_on:
     Args:
         goes_on: Whether the run goes on, and may change the memory of what it has handed over before that is read.
     """
+    if spec.dtype is DType.RESIDENT or (isinstance(value, Ref) and value.outputs.has_residents and _is_resident(value)):
+        check_passed(callee, spec, value)
     if not isinstance(value, Ref):
+        if isinstance(value, Stream):
+            raise InvalidInputError(
+                f"{callee!r}: {spec.name!r} is one tensor, and a Stream was given; read it by `async for`, or all of it by "
+                f"`await dyorc.collect(stream)`"
+            )
         array = as_array(value, spec.dtype, f"{callee!r}: {spec.name!r}")
         if goes_on and array.flags.writeable and (array is value or array.base is not None):
             array = array.copy()  # what `await` returns is read-only
         return Argument(Future.ready(inline(array)), 0)
     if value.field is None:
         raise WorkflowError(
-            f"{callee!r}: {spec.name!r} needs one tensor, got the whole of {list(value.outputs.names)}; "
-            f"pick one, like ref[{value.outputs.names[0]!r}]"
+            f"{callee!r}: {spec.name!r} needs one tensor, got the whole of {list(value.outputs.names)}; {how_to_pick(value)}"
         )
     return Argument(value.future, value.field, value.views)
 
 
-def _is_same(entry: Entry, callee: Program | Workflow, arguments: Sequence[Argument], statics: tuple[StaticValue, ...]) -> bool:
+def _is_resident(ref: Ref) -> bool:
+    return ref.field is not None and ref.outputs.tensors[ref.field].is_resident
+
+
+def _check_streams(callee: Program | Workflow, streams: Sequence[Any]) -> None:
+    """Checks what is passed for parameters that are streams.
+
+    Raises:
+        InvalidInputError: If one is no Stream, or one of other tensors.
+    """
+    for spec, stream in zip(callee.signature.streams, streams, strict=True):
+        if not isinstance(stream, Stream):
+            raise InvalidInputError(
+                f"{callee!r}: {spec.name!r} is a stream, and a {type(stream).__name__} was given; pass the Stream itself, as the "
+                f"call of a program or workflow that yields returned it"
+            )
+        spec.check(stream.outputs, repr(callee))
+
+
+def _is_same(
+    entry: Entry,
+    callee: Program | Workflow,
+    arguments: Sequence[Argument],
+    statics: tuple[StaticValue, ...],
+    streams: Sequence[Stream],
+) -> bool:
+    if entry.streams or streams:
+        mine = [stream.parts for stream in entry.streams]
+        if len(mine) != len(streams) or any(a is not b.parts for a, b in zip(mine, streams, strict=True)):
+            return False
     return (
         entry.callee is callee
         and same_statics(entry.statics, statics)

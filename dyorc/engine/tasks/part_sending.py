@@ -1,16 +1,19 @@
-"""The parts of streaming requests: sent in order, once they rest on no guess and their tensors are there.
+"""The parts that workflows yield: sent in order, once they rest on no guess and their tensors are there.
 
 A streaming workflow yields; each yield stands in its journal like a call. The *front* of a stream is where its next part will
 stand: it moves on along decisions that were taken and never passes an open one, so no guess is ever sent.
 
     yielded on a guess ── commit ──> certain ── earlier parts sent, tensors ready ──> sent ── PartTaken ──> taken
-            └── squash: vanishes         └── tensors failed: request ends               └── lost: made again, sent again
+            └── squash: vanishes         └── tensors failed: the stream fails           └── lost: made again, sent again
 
-Back-pressure: a run that yields part i waits while i is `max_untaken_parts` or more ahead of the parts taken. All parts before
-it are on their way out, so the consumer resumes it, and nothing is polled.
+The parts of a request's own workflow are sent to its client. Those of a workflow that another one called go into their places
+(`dyorc.engine.model.part_list`), where they may be read; if that caller is a guess itself, only a guess reads them.
 
-The end of the workflow, or its error, waits until every part before it was taken: so tensors lost before they were read can be
-made again, and a consumer sees all parts that came before an error.
+Back-pressure: a run that yields part i waits while i is `max_untaken_parts` or more ahead of the parts taken, or of the furthest
+reader. All parts before it are on their way out, so whoever takes them resumes it, and nothing is polled.
+
+The end of a request's workflow, or its error, waits until every part before it was taken: so tensors lost before they were read
+can be made again, and a client sees all parts that came before an error.
 """
 
 from collections.abc import Sequence
@@ -21,9 +24,11 @@ from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import PartTaken
 from dyorc.engine.model.futures import Argument, FutureState
 from dyorc.engine.model.journal import StreamPart
+from dyorc.engine.model.part_list import PartList
 from dyorc.engine.model.request_tree import Request, StreamProgress, Task
 from dyorc.engine.tasks.early_release import EarlyRelease
 from dyorc.engine.tasks.execution_paths import ExecutionPath
+from dyorc.engine.tasks.part_taking import PartTaker
 from dyorc.engine.tasks.task_endings import TaskEndings
 from dyorc.engine.tasks.tensor_needs import TensorNeeds
 from dyorc.engine.tasks.trace_events import trace_part
@@ -31,15 +36,18 @@ from dyorc.errors import DyOrcError, ReplicaLostError, WorkflowError, WorkflowLi
 
 
 class PartSender:
-    """Sends the parts of all requests."""
+    """Passes on the parts of all tasks."""
 
-    def __init__(self, context: EngineContext, needs: TensorNeeds, release: EarlyRelease, endings: TaskEndings) -> None:
+    def __init__(
+        self, context: EngineContext, needs: TensorNeeds, release: EarlyRelease, endings: TaskEndings, places: PartTaker
+    ) -> None:
         self._config = context.config
         self._turn = context.turn
         self._leases = context.leases
         self._needs = needs
         self._release = release
         self._endings = endings
+        self._places = places
 
     # From the workflow
 
@@ -50,42 +58,45 @@ class PartSender:
             WorkflowLimitError: If there are already as many as a request may make calls.
         """
         segment, index = path.segment, path.num_parts
-        stream = segment.task.request.stream
+        task = segment.task
         if index >= self._config.max_calls_per_request:
             raise WorkflowLimitError(f"the request yielded more than {self._config.max_calls_per_request} parts")
-        if stream is None or not self._has_room(stream, index):
+        if not self._has_room(task, index):
             return None
         part = StreamPart(segment, index, arguments)
-        if segment.is_certain:
+        if segment.is_certain or task.parts is not None:
             self._turn.runnable.append(part)
         return part
 
-    def _has_room(self, stream: StreamProgress, index: int) -> bool:
-        return index - stream.num_taken < self._config.max_untaken_parts
+    def _has_room(self, task: Task, index: int) -> bool:
+        stream, parts = task.stream, task.parts
+        if parts is not None:
+            return parts.is_unbounded or index - parts.num_read < self._config.max_untaken_parts
+        return stream is not None and index - stream.num_taken < self._config.max_untaken_parts
 
-    def end_stream(self, request: Request, error: DyOrcError | None) -> None:
+    def end_stream(self, task: Task, error: DyOrcError | None) -> None:
         """Ends a stream, because its workflow has ended, with or without an error; its last parts may still have to be sent."""
-        stream, root = request.stream, request.root
-        if stream is None or stream.is_ended or root is None:
+        stream = task.stream
+        if stream is None or stream.is_ended:
             return
         stream.is_ended = True
         stream.error = error
-        self._endings.finish(root, tuple([argument for part in stream.unsent() for argument in part.arguments]))
-        self.pump(request)
+        self._endings.finish(task, tuple([argument for part in stream.unsent() for argument in part.arguments]))
+        self.pump(task)
 
     # To the consumer
 
     def wake(self, part: StreamPart) -> None:
         """Sends what can be sent, now that a part is new, was taken, or has what it waited for."""
-        request = part.segment.task.request
-        if part.is_lost and not part.num_awaited and request.stream is not None:
-            self._send(request, part)
-        self.pump(request)
+        task = part.segment.task
+        if part.is_lost and not part.num_awaited and task.stream is not None:
+            self._send(task.request, part)
+        self.pump(task)
 
-    def pump(self, request: Request) -> None:
-        """Sends what can be sent, and ends the request after the last part."""
-        stream, root = request.stream, request.root
-        if stream is None or root is None or not root.is_live:
+    def pump(self, task: Task) -> None:
+        """Sends what can be sent, and ends the task after the last part."""
+        stream = task.stream
+        if stream is None or not task.is_live:
             return
         while stream.front is not None:
             part = stream.front.end
@@ -94,23 +105,46 @@ class PartSender:
                 if following is None:
                     break
                 stream.front = following
-            elif self._is_ready(part) and self._send(request, part):
-                stream.untaken[part.index] = part
+            elif self._is_ready(part) and self._pass_on(task, stream, part):
                 stream.front = part.following
             else:
                 return
         if stream.is_ended and not stream.untaken:
-            self._finish(root, stream.error)
+            self._finish(task, stream.error)
 
-    def _finish(self, root: Task, error: DyOrcError | None) -> None:
-        """Ends the workflow's task: the last part was taken."""
+    def _pass_on(self, task: Task, stream: StreamProgress, part: StreamPart) -> bool:
+        """Sends a part, or puts it in its place. Returns False if it has to wait for lost tensors."""
+        if task.parts is not None:
+            self._place(task, task.parts, part)
+            return True
+        if not self._send(task.request, part):
+            return False
+        stream.untaken[part.index] = part
+        return True
+
+    def _place(self, task: Task, parts: PartList, part: StreamPart) -> None:
+        """Puts a part where other workflows read it. Lost tensors are made again when they are read."""
+        cell, request = parts.last, task.request
+        parts.add_cell(task)
+        cell.arguments = part.arguments
+        self._turn.settle(cell, tuple([argument.resolve() for argument in part.arguments]))
+        if request.has_stored:
+            self._leases.pin(request.pinned, cell)
+            self._release.touch(request)
+        for argument in part.arguments:
+            argument.hold = None
+
+    def _finish(self, task: Task, error: DyOrcError | None) -> None:
+        """Ends a task: its last part was taken, or is in its place."""
+        if task.parts is not None:
+            self._places.end(task.parts, error)
         if error is not None:
-            self._endings.fail(root, error)
+            self._endings.fail(task, error)
         else:
-            self._endings.settle(root, ())
+            self._endings.settle(task, ())
 
     def _is_ready(self, part: StreamPart) -> bool:
-        """Returns whether the tensors of the next part are there. If not, it waits; if they never will be, the request ends."""
+        """Returns whether the tensors of the next part are there. If not, it waits; if they never will be, the stream ends."""
         if part.num_awaited:
             return False
         for argument in part.arguments:
@@ -130,8 +164,8 @@ class PartSender:
             return False
         part.is_lost = False
         part.num_sent += 1
-        if part.num_sent == 1 and (story := request.context.story) is not None:
-            trace_part(story, part.index, self._turn.now_ns)
+        if part.num_sent == 1:
+            self._count(request, part)
         tensors = tuple([argument.resolve() for argument in part.arguments])
         if request.has_stored:
             self._release_blocks(part)
@@ -140,16 +174,25 @@ class PartSender:
         self._turn.actions.append(AnswerPart(request.request_id, part.index, tensors))
         return True
 
+    def _count(self, request: Request, part: StreamPart) -> None:
+        """Counts a part that is sent for the first time."""
+        task, now_ns = part.segment.task, self._turn.now_ns
+        if (story := request.context.story) is not None:
+            trace_part(story, part.index, now_ns)
+        if (stream := task.stream) is not None:
+            request.context.record.count_part(part.index, now_ns - (stream.sent_ns or task.started_ns))
+            stream.sent_ns = now_ns
+
     def _release_blocks(self, part: StreamPart) -> None:
         """Releases the tensors of a part, which will not be read again."""
         self._leases.release(part.blocks)
         part.blocks = ()
 
     def fail(self, part: StreamPart, error: DyOrcError) -> None:
-        """Gives up a part that cannot be computed: the request needs nothing more, and fails once earlier parts were taken."""
-        request = part.segment.task.request
-        stream, root = request.stream, request.root
-        if stream is None or root is None or not root.is_live:
+        """Gives up a part that cannot be computed: its task needs nothing more, and fails once earlier parts were taken."""
+        task = part.segment.task
+        stream, request = task.stream, task.request
+        if stream is None or not task.is_live:
             return
         for index in [index for index in stream.untaken if index >= part.index]:
             self._release_blocks(stream.untaken.pop(index))
@@ -157,19 +200,19 @@ class PartSender:
         stream.is_ended = True
         stream.error = error
         part.is_lost = False
-        self._endings.stop(root)
-        self._endings.finish(root, ())
+        self._endings.stop(task)
+        self._endings.finish(task, ())
         if request.restoring:
             self._turn.swept[request] = None
         self._turn.runnable.append(part)
 
     # From the consumer
 
-    def part_taken(self, request: Request, event: PartTaken) -> None:
-        """Continues after a part was read; makes the part again if it could not be read."""
-        stream, root = request.stream, request.root
+    def part_taken(self, root: Task, event: PartTaken) -> None:
+        """Continues after the client has read a part; makes the part again if it could not be read."""
+        request, stream = root.request, root.stream
         part = None if stream is None else stream.untaken.get(event.index)
-        if stream is None or root is None or part is None:
+        if stream is None or part is None:
             return
         if event.lost:
             self._lose(request, stream, part, event.lost)
@@ -186,7 +229,7 @@ class PartSender:
             argument.hold = None
         if request.has_stored:
             self._release.touch(request)
-        self._resume(stream, root)
+        self.resume(root)
         self._turn.runnable.append(part)
 
     def _lose(self, request: Request, stream: StreamProgress, part: StreamPart, lost: Sequence[BlockId]) -> None:
@@ -203,16 +246,16 @@ class PartSender:
             each.is_lost = True
             self._send(request, each)
 
-    def _resume(self, stream: StreamProgress, root: Task) -> None:
-        """Resumes the paths that waited for room."""
-        for path in root.paths:
-            if path.awaits_room and self._has_room(stream, path.num_parts):
+    def resume(self, task: Task) -> None:
+        """Resumes the paths of a task that waited for room, if there is some now."""
+        for path in task.paths:
+            if path.awaits_room and self._has_room(task, path.num_parts):
                 path.awaits_room = False
                 self._turn.runnable.append(path)
 
-    def forget(self, request: Request) -> None:
+    def forget(self, root: Task) -> None:
         """Drops the untaken parts of a request that has ended."""
-        stream, request.stream = request.stream, None
+        stream, root.stream = root.stream, None
         for part in stream.untaken.values() if stream is not None else ():
             self._release_blocks(part)
 

@@ -10,7 +10,7 @@ from dyorc.engine.model.futures import Argument, Future
 from dyorc.engine.model.journal import Entry
 from dyorc.engine.model.program_call import Call
 from dyorc.engine.model.request_context import QueueOrder, RequestContext
-from dyorc.engine.model.request_tree import Request, StreamProgress, Task, TaskState
+from dyorc.engine.model.request_tree import Request, Task, TaskState
 from dyorc.engine.model.tree_walks import dismantle, is_effect, live_effects
 from dyorc.engine.tasks.execution_paths import open_path
 from dyorc.engine.tasks.part_sending import PartSender
@@ -69,8 +69,6 @@ class RequestLifecycle:
                 request.has_stored = True
                 self._leases.pin_new(request.pinned, argument.future, blocks_of((tensor,)))
         request.root = Task(request, workflow, arguments, event.statics)
-        if workflow.is_streaming:
-            request.stream = StreamProgress(request.root.journal)
         self.requests[event.request_id] = request
         if (observer := self._host.observer) is not None:
             observer.arrived(event.request_id, workflow.name, now_ns)
@@ -168,8 +166,8 @@ class RequestLifecycle:
 
     def _answer(self, request: Request, action: AnswerRequest | FailRequest) -> None:
         request.end()
-        if request.stream is not None:
-            self._parts.forget(request)
+        if request.root is not None and request.root.stream is not None:
+            self._parts.forget(request.root)
         error = action.error if isinstance(action, FailRequest) else None
         if error is not None:
             request.is_untaken = False

@@ -64,6 +64,9 @@ class TaskEndings:
         for entry in live:
             if entry not in needed:
                 self.abandon(entry)
+            elif entry.parts is not None and is_effect(entry):
+                entry.parts.is_unbounded = True  # perhaps nobody reads it, and it has to come to its end
+                self._turn.resumed.append(entry.parts)
 
     def abandon(self, entry: Entry, *, is_wrong: bool = False) -> float:
         """Withdraws a call, or a task with everything it asked for. Returns the expected cost of its guesses, in seconds.
@@ -85,7 +88,7 @@ class TaskEndings:
                     trace_abandoned(entry.trace, self._turn.now_ns, is_wrong=is_wrong)
             elif entry.state is not TaskState.WITHDRAWN:
                 pending.extend(entry.entries())  # also of a task that has settled: its effects may still wait
-            if request.has_stored:
+            if request.has_stored or entry.streams:
                 self._release.drop_arguments(entry, request)
             if not is_unfinished(entry):
                 continue
@@ -95,6 +98,8 @@ class TaskEndings:
             else:
                 self._dispatcher.withdraw(entry)
                 entry.withdraw()
+                if (restoration := request.restoring.get(entry.future)) is not None and restoration.call is None:
+                    self._turn.restorations.append(restoration)  # another call has to make its parts again
             if entry is not request.root and is_effect(entry):
                 request.num_effects -= 1
         return cost_s

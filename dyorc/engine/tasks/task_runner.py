@@ -6,6 +6,7 @@ A request is a tree of tasks: its workflow, and the workflows that one calls. Th
 
 from collections.abc import Mapping
 
+from dyorc.authoring.call_style import CallStyle
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticValue, check_all
 from dyorc.authoring.workflow import Workflow
@@ -14,7 +15,8 @@ from dyorc.engine.events import PartTaken
 from dyorc.engine.interfaces import Dispatcher
 from dyorc.engine.model.futures import Argument, Future, FutureState, Outcome, Waiter
 from dyorc.engine.model.journal import BranchPoint, Entry, StepInterrupted, StreamPart
-from dyorc.engine.model.program_call import Call
+from dyorc.engine.model.part_list import PartList
+from dyorc.engine.model.program_call import Call, Feed
 from dyorc.engine.model.request_tree import Needer, Request, Task, TaskState
 from dyorc.engine.tasks.branching import Branching
 from dyorc.engine.tasks.call_lifecycle import CallLifecycle
@@ -22,13 +24,15 @@ from dyorc.engine.tasks.determinism import DeterminismChecks
 from dyorc.engine.tasks.early_release import EarlyRelease
 from dyorc.engine.tasks.execution_paths import ExecutionPath, open_path
 from dyorc.engine.tasks.part_sending import PartSender
+from dyorc.engine.tasks.part_taking import PartTaker
 from dyorc.engine.tasks.recovery import Recovery
 from dyorc.engine.tasks.request_lifecycle import RequestLifecycle
 from dyorc.engine.tasks.stops import Blocked, End, Raised, Returned, StreamFull, Undecided
+from dyorc.engine.tasks.stream_feeding import StreamFeeder
 from dyorc.engine.tasks.task_endings import TaskEndings
 from dyorc.engine.tasks.tensor_needs import Fetches, TensorNeeds
 from dyorc.engine.tasks.trace_events import trace_decision, trace_immediate_outcome, trace_wait
-from dyorc.engine.turn import CallDeferred, CallDone, CallFailed, CallLate, CallUnready
+from dyorc.engine.turn import CallDeferred, CallDone, CallFailed, CallLate, CallPart, CallStarted, CallUnready, InputTaken
 from dyorc.errors import DyOrcError, NotDeployedError, WorkflowError, WorkflowLimitError
 
 
@@ -58,11 +62,13 @@ class TaskRunner:
         self._determinism = DeterminismChecks(config.max_determinism_checks)
         needs = TensorNeeds(turn, leases)
         self.fetches = Fetches(turn, leases, needs, config.max_attempts)
+        self._feeder = StreamFeeder(context, dispatcher, needs)
+        self._taking = PartTaker(turn, leases)
         self._endings = TaskEndings(turn, dispatcher, context.speculator, self._release)
         self._branching = Branching(context, dispatcher, self.fetches, self._endings)
         self._recovery = Recovery(context, dispatcher, needs, self.fetches, self._release)
-        self._calls = CallLifecycle(context, dispatcher, needs, self._recovery)
-        self._parts = PartSender(context, needs, self._release, self._endings)
+        self._calls = CallLifecycle(context, dispatcher, needs, self._recovery, self._taking)
+        self._parts = PartSender(context, needs, self._release, self._endings, self._taking)
         self.answering = RequestLifecycle(context, needs, self._parts, self._recovery, self._endings)
 
     @property
@@ -73,8 +79,8 @@ class TaskRunner:
     def part_taken(self, event: PartTaken) -> None:
         """Continues a stream after the tensors of a part were read, or were lost before."""
         request = self.requests.get(event.request_id)
-        if request is not None:
-            self._parts.part_taken(request, event)
+        if request is not None and request.root is not None:
+            self._parts.part_taken(request.root, event)
 
     def drain(self) -> None:
         """Carries results on and steps tasks until all of them wait, always taking the first non-empty list from the top."""
@@ -85,13 +91,15 @@ class TaskRunner:
                 if isinstance(end, CallDone):
                     self._calls.finish(end.call, end.outputs)
                 else:
-                    self._take_bad_end(end)
+                    self._take_other(end)
             elif turn.ready:
                 self._calls.make_ready(turn.ready.popleft())
             elif turn.restored:
                 self._notify_restored(*turn.restored.popleft())
             elif turn.settled:
                 self._notify_dependents(turn.settled.popleft())
+            elif turn.resumed:
+                self._resume(turn.resumed.popleft())
             elif turn.runnable:
                 self._continue(turn.runnable.popleft())
             elif turn.restorations:
@@ -105,9 +113,17 @@ class TaskRunner:
             else:
                 return
 
-    def _take_bad_end(self, end: CallFailed | CallLate | CallDeferred | CallUnready) -> None:
-        """Handles a call that the scheduler cannot run, or cannot run yet."""
+    def _take_other(self, end: CallFailed | CallLate | CallDeferred | CallUnready | CallStarted | CallPart | InputTaken) -> None:
+        """Handles a call that the scheduler cannot run, or cannot run yet, and news of one that runs."""
         match end:
+            case CallPart():
+                if not self._taking.take(end) and (error := self._recovery.part_came(end)) is not None:
+                    self._dispatcher.withdraw(end.call)
+                    self._calls.fail(end.call, error)
+            case CallStarted(call):
+                self._feeder.start(call)
+            case InputTaken():
+                self._feeder.taken(end)
             case CallFailed(call, error):
                 self._calls.fail(call, error)
             case CallLate(call, error):
@@ -116,6 +132,13 @@ class TaskRunner:
                 self._calls.defer(call)
             case CallUnready(call):
                 self._calls.take_back(call)
+
+    def _resume(self, parts: PartList) -> None:
+        """Lets the producer of a stream yield more."""
+        if isinstance(parts.producer, Call):
+            self._dispatcher.grant(parts.producer)
+        elif parts.producer is not None:
+            self._parts.resume(parts.producer)
 
     def _notify_restored(self, needer: Needer, error: DyOrcError | None) -> None:
         """Continues what needs lost tensors, which are there again, or cannot be restored."""
@@ -128,6 +151,10 @@ class TaskRunner:
                 self._turn.notify(needer)
                 if error is not None:
                     self._parts.fail(needer, error)
+            case Feed():
+                self._turn.notify(needer)
+                if error is not None:
+                    self._feeder.end(needer, error)
             case Request():
                 self.answering.answer_restored(needer, error)
 
@@ -139,13 +166,14 @@ class TaskRunner:
                 self._calls.input_settled(dependent, has_failed=has_failed)
             else:
                 self._turn.notify(dependent)
-        if future.producer is not None:
-            self._entry_ended(future.producer)
+        producer = future.producer
+        if producer is not None and producer.future is future:  # a part ends nothing
+            self._entry_ended(producer)
 
     def _entry_ended(self, entry: Entry) -> None:
         """Handles the end of a call or task, after its dependents."""
         request = entry.request if isinstance(entry, Task) else entry.segment.task.request
-        if request.has_stored:
+        if request.has_stored or entry.streams:
             self._release.drop_arguments(entry, request)
         if entry is request.root:
             self.answering.root_ended(request)
@@ -171,6 +199,8 @@ class TaskRunner:
                 self._decide(waiter)
             elif isinstance(waiter, StreamPart):
                 self._parts.wake(waiter)
+            elif isinstance(waiter, Feed):
+                self._feeder.go_on(waiter)
             if watch is not None:
                 watch.end()
         except StepInterrupted:
@@ -193,6 +223,10 @@ class TaskRunner:
             record = trace_immediate_outcome if point.is_resolved else trace_decision
             record(story, point, self._turn.now_ns)
 
+    def read_on(self, parts: PartList) -> None:
+        """Lets a stream go on, because more of it was read than ever before."""
+        self._turn.resumed.append(parts)
+
     def make_part(self, path: ExecutionPath, arguments: tuple[Argument, ...]) -> StreamPart | None:
         """Returns a part that is new to a task's journal; None if the path has to wait until others were taken."""
         return self._parts.make_part(path, arguments)
@@ -213,8 +247,6 @@ class TaskRunner:
                 f"If the workflow reaches it in a way that cannot "
                 f"be read from its code, declare it: @dyorc.workflow(programs=[...])"
             )
-        if isinstance(callee, Workflow) and callee.is_streaming:
-            raise WorkflowError(f"workflow {callee.name!r} answers in parts; only a request can run it, no other workflow")
         num_calls = request.num_calls if segment.is_certain else request.num_calls + request.num_guessed
         if num_calls >= self._config.max_calls_per_request:
             raise self._too_many_calls(callee)
@@ -224,7 +256,10 @@ class TaskRunner:
             request.num_guessed += 1
         if isinstance(callee, Workflow):
             return Task(request, callee, arguments, statics, segment)
-        return Call(callee, arguments, statics, segment)
+        call = Call(callee, arguments, statics, segment)
+        if callee.style is not CallStyle.PLAIN and callee.is_streaming:
+            call.parts = PartList(call)
+        return call
 
     def _too_many_calls(self, callee: Program | Workflow) -> WorkflowLimitError:
         limit = self._config.max_calls_per_request
@@ -282,7 +317,7 @@ class TaskRunner:
         """Ends a task whose coroutine has ended for certain, not under a guess."""
         error = end.error if isinstance(end, Raised) else self._determinism.check(task)
         if task.callee.is_streaming:
-            self._parts.end_stream(task.request, error)
+            self._parts.end_stream(task, error)
         elif error is not None:
             self._endings.fail(task, error)
         elif isinstance(end, Returned):
@@ -321,5 +356,5 @@ class TaskRunner:
         if task.is_live and task.request.num_calls > self._config.max_calls_per_request:
             self._endings.stop(task)  # with the calls that were guessed right, the request has made too many
             self._finish(task, Raised(self._too_many_calls(task.callee)))
-        if task.request.stream is not None:
-            self._parts.pump(task.request)
+        if task.stream is not None:
+            self._parts.pump(task)

@@ -8,7 +8,8 @@ from dyorc.engine.block_leases import BlockLeases
 from dyorc.engine.events import ValueFetched
 from dyorc.engine.model.futures import Argument, Future, FutureState, Waiter
 from dyorc.engine.model.journal import BranchPoint, StreamPart
-from dyorc.engine.model.program_call import Call
+from dyorc.engine.model.part_list import Cell
+from dyorc.engine.model.program_call import Call, Feed
 from dyorc.engine.model.request_tree import Request, Restoration, RestorationWaiter, Task, TaskState
 from dyorc.engine.turn import Turn
 from dyorc.errors import DyOrcError, ReplicaLostError
@@ -21,9 +22,13 @@ class TensorNeeds:
         self._turn = turn
         self._leases = leases
 
-    def await_inputs(self, call: Call) -> bool:
-        """Makes a call wait for its lost inputs, and pins the others. Returns whether any is lost."""
-        return self._await_arguments(call.segment.task.request, call.arguments, call)
+    def await_inputs(self, call: Call, process: str = "") -> bool:
+        """Makes a call wait for its lost inputs, and pins the others. Returns whether any is lost.
+
+        Args:
+            process: Where lost residents have to be made again; empty: anywhere.
+        """
+        return self._await_arguments(call.segment.task.request, call.arguments, call, process)
 
     def await_part(self, part: StreamPart) -> bool:
         """Makes a part of an answer wait for its lost tensors, and pins the others. Returns whether any is lost."""
@@ -35,12 +40,24 @@ class TensorNeeds:
 
     def await_future(self, request: Request, future: Future, waiter: Future | Request) -> bool:
         """Requests the restoration of a future, if it is lost, before a waiter reads it. Returns whether it is lost."""
-        if self._leases.are_there(blocks_of(future.tensors)):
+        if self._leases.are_there(blocks_of(future.readable)):
             return False
         self._need(request, future, waiter)
         return True
 
-    def _await_arguments(self, request: Request, arguments: Iterable[Argument], waiter: Call | StreamPart | Restoration) -> bool:
+    def await_part_to_feed(self, feed: Feed, cell: Cell) -> bool:
+        """Makes a running call wait for the next part of one of its streams, if that was lost. Returns whether it was."""
+        request = feed.call.segment.task.request
+        if self._leases.are_there(blocks_of(cell.tensors)):
+            self._leases.pin(request.pinned, cell)
+            return False
+        feed.num_awaited += 1
+        self._need(request, cell, feed)
+        return True
+
+    def _await_arguments(
+        self, request: Request, arguments: Iterable[Argument], waiter: Call | StreamPart | Restoration, process: str = ""
+    ) -> bool:
         missing: dict[Future, None] = {}
         for argument in arguments:
             future = argument.future
@@ -50,15 +67,23 @@ class TensorNeeds:
                 missing[future] = None
         for future in missing:
             waiter.num_awaited += 1
-            self._need(request, future, waiter)
+            self._need(request, future, waiter, process)
         return bool(missing)
 
-    def _need(self, request: Request, future: Future, waiter: RestorationWaiter) -> None:
+    def _need(self, request: Request, future: Future, waiter: RestorationWaiter, process: str = "") -> None:
+        cell = future if isinstance(future, Cell) and isinstance(future.producer, Call) else None
+        if cell is not None and cell.producer is not None:
+            future = cell.producer.future  # the lost parts of a call are made again together
         restoration = request.restoring.get(future)
         if restoration is None:
             restoration = request.restoring[future] = Restoration(request, future)
+            restoration.process = process
             self._turn.restorations.append(restoration)
         restoration.waiters.append(waiter)
+        if cell is not None and cell not in restoration.cells:
+            restoration.cells[cell] = None
+            if not restoration.is_done:
+                self._turn.restorations.append(restoration)  # it may have to go further
 
 
 class Fetches:
@@ -97,10 +122,11 @@ class Fetches:
 
     def _ask_for(self, future: Future) -> None:
         self._num_fetches += 1
-        blocks = blocks_of(future.tensors)
+        tensors = future.readable
+        blocks = blocks_of(tensors)
         self._leases.acquire(blocks)
         self.in_progress[self._num_fetches] = (future, blocks)
-        self._turn.actions.append(FetchValue(self._num_fetches, future.tensors))
+        self._turn.actions.append(FetchValue(self._num_fetches, tensors))
 
     def value_fetched(self, event: ValueFetched) -> None:
         """Shows a fetched value to its waiters; fetches it again if it was lost on the way."""
@@ -133,8 +159,16 @@ class Fetches:
             self._end(future, error)
         elif future.is_at_hand:
             self._end(future, None)
-        else:
+        elif not isinstance(future, Cell) or not self._is_lost_again(future):
             self._ask_for(future)
+
+    def _is_lost_again(self, cell: Cell) -> bool:
+        """Returns whether a part that was just restored was lost meanwhile. If so, it is restored once more, if it is needed."""
+        waiter = next((waiter for waiter in self.waiters.get(cell, ()) if _is_live(waiter)), None)
+        if waiter is None:
+            self.forget(cell)
+            return True
+        return self._is_missing(waiter, cell)
 
     def _end(self, future: Future, error: DyOrcError | None) -> None:
         if error is not None:
@@ -158,7 +192,7 @@ def _is_live(waiter: Waiter) -> bool:
     """Returns whether a waiter still needs what it waits for."""
     if isinstance(waiter, Task):
         return waiter.is_live
-    if isinstance(waiter, StreamPart):
+    if isinstance(waiter, StreamPart | Feed):
         return True
     if isinstance(waiter, BranchPoint):
         return not waiter.is_dropped and waiter.segment.task.state is TaskState.ACTIVE

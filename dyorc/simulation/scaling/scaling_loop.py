@@ -69,7 +69,7 @@ class ScalingLoop:
         self._engine = engine
         self._limits = limits
         self._timeline = timeline
-        self._max_batch_sizes = {d.program.name: d.program.options.max_batch_size for d in deployments}
+        self._names = [deployment.program.name for deployment in deployments]
         self._world: World | None = None
         self.end_ns = 0
         """When the last request arrives."""
@@ -78,7 +78,7 @@ class ScalingLoop:
         """Makes the first replicas."""
         self._world = world
         bounds, times = self._limits.bounds, self._limits.times
-        for name in self._max_batch_sizes:
+        for name in self._names:
             replicas = self.programs[name] = Replicas(name, bounds, times, self._timeline, world)
             replicas.begin(max(bounds.min_warm, min(self._limits.num_first, bounds.max_replicas)))
         world.at(0, self._tick)
@@ -120,7 +120,7 @@ class ScalingLoop:
             cost=_COST,
             counts=self.programs[name].counts,
             lead=self._limits.times.lead,
-            speed=None if line is None else Speed(line[0], line[1], self._max_batch_sizes[name]),
+            speed=None if line is None else Speed(line[0], line[1], load.max_size),
             num_queued=load.num_queued,
             num_running=load.num_running,
         )

@@ -73,6 +73,16 @@ class ProgramSpans:
         finally:
             context.detach(token)
 
+    def enter(self, span: TraceContext) -> None:
+        """Makes a batch's span the current one in the present context, which is the batch's own. Any thread."""
+        if _API not in sys.modules:
+            return
+        if not self._is_ready:
+            self._get_ready()
+        from opentelemetry import context
+
+        context.attach(_context_of(span))
+
     def _get_ready(self) -> None:
         """Sets the process's provider, unless the user's code has set one. Errors are only logged: requests go on."""
         with self._lock:

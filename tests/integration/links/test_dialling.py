@@ -2,9 +2,11 @@
 
 import asyncio
 import time
+from functools import partial
 
 from dyorc.transport.link import dial
-from tests.deadlines import TIMEOUT_S
+from dyorc.transport.wake_up import WakeUp
+from tests.deadlines import TIMEOUT_S, wait_until_async
 from tests.integration.links.hub import CONFIG, Hub, peer_processes
 
 FOREVER_S = 2 * TIMEOUT_S
@@ -57,3 +59,41 @@ async def test_messages_sent_while_nobody_listens_are_dropped(unix_address: str)
         assert await asyncio.to_thread(dealer.receive) is None
     finally:
         dealer.close()
+
+
+async def test_another_thread_ends_the_wait_for_a_message(address: str) -> None:
+    with WakeUp() as wake:
+        async with Hub(address) as hub:
+            dealer = dial(address, CONFIG, FOREVER_S)
+            try:
+                dealer.send([b"hello"])
+                await wait_until_async(lambda: hub.heard, "it is there")
+                waiting = asyncio.create_task(asyncio.to_thread(dealer.receive, wake=wake))
+                await asyncio.sleep(0.05)
+                assert not waiting.done()
+                wake.set()
+                assert await waiting is None
+                peer = hub.heard[0][0]
+                assert hub.link.send(peer, [b"word"])
+                receive = partial(dealer.receive, wake=wake)
+                while (frames := await asyncio.to_thread(receive)) is None:  # it is still set, and nothing has come yet
+                    pass
+                assert bytes(frames[0]) == b"word"
+                assert wake.clear()
+                hub.link.send(peer, [b"next"])
+                frames = await asyncio.to_thread(receive)
+                assert frames is not None
+                assert bytes(frames[0]) == b"next"
+            finally:
+                dealer.close()
+
+
+async def test_a_wait_for_an_orchestrator_that_is_not_there_ends_too(unix_address: str) -> None:
+    dealer = dial(unix_address, CONFIG, FOREVER_S)
+    with WakeUp() as wake:
+        waiting = asyncio.create_task(asyncio.to_thread(dealer.receive, wake=wake))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        wake.set()
+        assert await waiting is None
+    dealer.close()

@@ -57,6 +57,14 @@ class Large:
     def __call__(self, x: Vectors) -> Vectors:
         return x * self.factor
 """
+
+
+def _with_cost(text: str) -> str:
+    """Returns the code of the app if it declares what a call of `large` costs."""
+    made = 'Large("weights.bin", factor=3)'
+    return _APP.replace(made, f"{made}.with_options(max_batch_cost=9, cost=lambda x: {text})")
+
+
 _FILES = {
     "app.py": _APP, "parts/nets.py": _NETS, "parts/scale.py": "ONE = 1\n", "parts/other.py": "", "settings.py": "FACTOR = 2\n",
     "late.py": "VALUE = 1\n", "unused.py": "", "weights.bin": "12",
@@ -199,19 +207,30 @@ def test_equal_programs_have_equal_fingerprints(folder: Path) -> None:
         ({"app.py": _APP + "\n# a comment\n"}, set[str]()),
         ({"app.py": _APP.replace("factor=3", "factor=4")}, {"large"}),
         ({"parts/nets.py": _NETS.replace("max_batch_size=8", "max_batch_size=4")}, {"large", "small"}),
+        ({"app.py": _with_cost("x.shape[0]")}, {"large"}),
         ({"parts/scale.py": "ONE = 2\n"}, {"large", "small"}),
         ({"settings.py": "FACTOR = 9\n"}, set[str]()),
         ({"weights.bin": "other weights"}, {"large"}),
         ({"app.py": _APP.replace("FACTOR =", "import parts.scale\nparts.scale.ONE = 7\nFACTOR =")}, {"large", "small"}),
         ({"app.py": _APP.replace("FACTOR =", "Large.__wrapped__.size = 7\nFACTOR =")}, {"large"}),
     ],
-    ids=["comment", "argument", "option", "import", "elsewhere", "weights", "value from outside", "attribute from outside"],
+    ids=["comment", "argument", "option", "cost", "import", "elsewhere", "weights", "value outside", "attribute outside"],
 )
 def test_what_makes_programs_different(folder: Path, change: dict[str, str], differ: set[str]) -> None:
     first = Version(_bundle(folder)).prints
     _write(folder, change)
     second = Version(_bundle(folder)).prints
     assert {name for name in first if first[name] != second[name]} == differ
+
+
+def test_programs_with_a_cost_are_compared_by_its_code(folder: Path) -> None:
+    prints: list[str | None] = []
+    for text in ("x.shape[0]", "x.shape[0]", "x.shape[0] + 1", "x.shape[0] * settings.FACTOR"):
+        _write(folder, {"app.py": _with_cost(text)})
+        prints.append(Version(_bundle(folder)).prints["large"])
+    assert prints[0] is not None
+    assert prints[0] == prints[1]
+    assert len(set(prints)) == 3
 
 
 def test_what_cannot_be_told_is_different(folder: Path) -> None:

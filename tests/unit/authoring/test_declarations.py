@@ -226,3 +226,24 @@ def test_a_target_that_is_no_file_and_no_module_is_named(tmp_path: Path) -> None
     (tmp_path / "relative_app.py").write_text("from .nets import x\n")
     with pytest.raises(ModuleImportError, match=r"name its module, like pkg\.relative_app:flow"):
         load(f"{tmp_path}/relative_app.py:flow")
+
+
+def test_streams_are_declared_as_they_are_read() -> None:
+    with pytest.raises(DefinitionError, match=r"its stream 'words' has to be an Iterator"):
+
+        @dyorc.program(batched=False)
+        def plain(words: AsyncIterator[V]) -> Iterator[V]:
+            yield from ()
+
+    with pytest.raises(DefinitionError, match=r"its stream 'words' has to be an AsyncIterator"):
+
+        @dyorc.program(batched=False)
+        async def waits(words: Iterator[V]) -> V: ...
+
+
+def test_only_plain_functions_have_residents() -> None:
+    with pytest.raises(DefinitionError, match="'cache' is a resident, and it is an async generator"):
+
+        @dyorc.program(batched=False)
+        async def decode(cache: dyorc.Resident[list[int]]) -> AsyncIterator[V]:
+            yield np.zeros(2)

@@ -75,14 +75,22 @@ def test_the_largest_batches_that_occur_have_to_be_short_too() -> None:
 
 def test_a_program_that_waits_for_the_interpreter_is_short_all_the_same() -> None:
     rule = InlineRule(LIMIT_S)
-    observe(rule, 7, 20 * LIMIT_S, cpu_s=SHORT_S)
-    observe(rule, 1, 1.2 * SHORT_S, cpu_s=SHORT_S)
+    observe(rule, 6, 20 * LIMIT_S, cpu_s=SHORT_S)
+    observe(rule, 2, 1.2 * SHORT_S, cpu_s=SHORT_S)
     assert rule.is_inline
 
 
 def test_a_program_that_always_waits_for_something_else_never_moves() -> None:
     rule = InlineRule(LIMIT_S)
     observe(rule, 1000, 2 * SHORT_S, cpu_s=SHORT_S)
+    assert not rule.is_inline
+
+
+def test_one_batch_whose_wait_does_not_show_moves_no_program() -> None:
+    rule = InlineRule(LIMIT_S)
+    for _ in range(100):
+        observe(rule, 7, 2 * SHORT_S, cpu_s=SHORT_S)
+        observe(rule, 1, SHORT_S)
     assert not rule.is_inline
 
 

@@ -12,20 +12,24 @@ from typing import Any
 
 import numpy as np
 
+from dyorc.authoring.call_style import CallStyle
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import EngineConfig
 from dyorc.core.arrays import Array, apply_views, as_array, as_value, inline
 from dyorc.core.request import Terms
-from dyorc.core.tensor import BlockId, TensorRef, blocks_of
+from dyorc.core.tensor import BlockId, DType, TensorRef, blocks_of
 from dyorc.engine.actions import (
     Action,
     AnswerPart,
     AnswerRequest,
+    CancelBatch,
     DispatchBatch,
     EffectFailed,
     FailRequest,
+    FeedPart,
     FetchValue,
+    GrantParts,
     ParkReplica,
     ProgramStarved,
     ReleaseTensors,
@@ -39,7 +43,9 @@ from dyorc.engine.events import (
     AnswerTaken,
     BatchDone,
     BatchFailed,
+    BatchPart,
     Event,
+    InputPartsTaken,
     LoadFailed,
     PartTaken,
     ProgramAdded,
@@ -57,8 +63,9 @@ from dyorc.engine.invariants import check_all
 from dyorc.engine.request_trace import RequestTrace
 from dyorc.errors import DyOrcError
 from dyorc.replica.executor import BatchError, ProgramExecutor
-from dyorc.transport.column_codec import Rows
+from dyorc.replica.resident_table import ResidentRows
 from tests.unit.engine.dispatched import Dispatched
+from tests.unit.engine.running_call import RunningCall, digest_of
 
 
 @dataclass
@@ -118,19 +125,27 @@ class World:
         self.workflows: dict[int, Workflow] = {}
         self._replicas: dict[str, str] = {}
         self._nodes: dict[str, str] = {}
+        self.process_of: dict[str, str] = {}
+        """Under which name each replica holds residents."""
         self._num_joined = 0
         self._num_blocks = 0
+        self.running: dict[int, RunningCall] = {}
+        """Calls of programs that wait or yield, by batch."""
+        self.fed: dict[int, list[BlockId]] = {}
+        """Blocks of parts that were fed to batches."""
+        self.ended_calls: list[RunningCall] = []
         self._executors = {program.name: ProgramExecutor.load(program) for program in self.programs}
 
     # Events
 
-    def join(self, program: Program, replica_id: str = "", node: str = "", num_cores: int = 0) -> str:
-        """Adds a replica that is ready."""
+    def join(self, program: Program, replica_id: str = "", node: str = "", num_cores: int = 0, process: str = "") -> str:
+        """Adds a replica that is ready, in a process that holds residents; by default one of its own."""
         replica_id = replica_id or f"{program.name}#{self._num_joined}"
         self._num_joined += 1
         self._replicas[replica_id] = program.name
         self._nodes[replica_id] = node
-        self.tell(ReplicaJoined(replica_id, program.name, node, num_cores))
+        self.process_of[replica_id] = process or replica_id
+        self.tell(ReplicaJoined(replica_id, program.name, node, num_cores, process))
         return replica_id
 
     def add(self, program: Program) -> None:
@@ -144,7 +159,8 @@ class World:
 
     def warm(self, replica_id: str) -> None:
         """Has a parked replica load its program again."""
-        self.tell(ReplicaJoined(replica_id, self.parked.pop(replica_id), self._nodes[replica_id]))
+        program, process = self.parked.pop(replica_id), self.process_of[replica_id]
+        self.tell(ReplicaJoined(replica_id, program, self._nodes[replica_id], process=process))
 
     def leave(self, replica_id: str) -> None:
         """Lets a replica die, with its batches."""
@@ -198,16 +214,66 @@ class World:
         self.tell(RequestCancelled(request_id))
 
     def finish(self, batch: Dispatched | None = None, execute_s: float = 0.01) -> None:
-        """Runs a batch (by default the oldest) to its end, with its results or with what its program raises."""
-        self.tell(self.outcome(batch or self.oldest(), execute_s))
+        """Runs a batch (by default the oldest) to its end, with its results or with what its program raises. One that waits or
+        yields only goes on to its next part, or as far as it can."""
+        batch = batch or self.oldest()
+        if batch.action.batch_id in self.running and not batch.lost:
+            self.tell(*self.step(batch))
+        else:
+            self.tell(self.outcome(batch, execute_s))
 
     def finish_all(self) -> None:
-        """Runs batches, oldest first, until none is in flight."""
+        """Runs batches, oldest first, until none is in flight, or none can go on."""
         for _ in range(1000):
-            if not self.in_flight:
+            batch = self.next_batch()
+            if batch is None:
                 return
-            self.finish()
+            self.finish(batch)
         raise AssertionError("after 1000 batches there are still more")
+
+    def next_batch(self) -> Dispatched | None:
+        """Returns the oldest batch that can go on: that is neither without credit nor without parts to read."""
+        return next((batch for batch in self.in_flight.values() if self.can_go_on(batch)), None)
+
+    def can_go_on(self, batch: Dispatched) -> bool:
+        call = self.running.get(batch.action.batch_id)
+        return call is None or call.can_go_on
+
+    def step(self, batch: Dispatched | None = None) -> list[Event]:
+        """Returns what a batch of a program that waits or yields (by default the oldest of all) does next."""
+        batch = batch or self.oldest()
+        action, call = batch.action, self.running[batch.action.batch_id]
+        events: list[Event] = []
+        try:
+            went_on = call.go_on()
+        except Exception as error:
+            call.closed = True
+            self._end_call(batch)
+            events.append(BatchFailed(action.replica_id, action.batch_id, type(error).__name__, str(error)))
+        else:
+            if went_on is not None:
+                kind, arrays = went_on
+                tensors = tuple(self._results(arrays, action.replica_id))
+                if kind == "part":
+                    digest = digest_of(arrays) if call.program.options.is_repeatable else b""
+                    events.append(BatchPart(action.replica_id, action.batch_id, call.num_parts - 1, tensors, digest))
+                else:
+                    self._end_call(batch)
+                    events.append(BatchDone(action.replica_id, action.batch_id, [tensors], 0.01))
+        for at, stream in enumerate(call.inputs):
+            if stream.num_taken > stream.num_told:
+                stream.num_told = stream.num_taken
+                events.insert(0, InputPartsTaken(action.replica_id, action.batch_id, at, stream.num_taken))
+        return events
+
+    def _end_call(self, batch: Dispatched) -> None:
+        del self.in_flight[batch.action.batch_id]
+        self.ended_calls.append(self.running.pop(batch.action.batch_id))
+
+    def _results(self, arrays: list[Array], holder: str) -> list[TensorRef]:
+        if self.is_placing:
+            return [tensor for array in arrays for tensor in self.place([array], holder)]
+        return [self.keep(np.asarray(array)) for array in arrays]
 
     def outcome(self, batch: Dispatched, execute_s: float = 0.01) -> BatchDone | BatchFailed | TensorsLost:
         """Takes a batch off its replica and returns the event that says how it ended."""
@@ -216,14 +282,17 @@ class World:
         if batch.lost:
             self.not_run.append(batch)
             return TensorsLost(action.replica_id, action.batch_id, batch.lost)
-        result = self._executors[batch.program].run(batch.columns, action.statics)
+        result = self._executors[batch.program].run(batch.columns, action.statics, chain=action.chain)
         if isinstance(result, BatchError):
             return BatchFailed(action.replica_id, action.batch_id, result.error_type, result.message, result.traceback)
-        rows: list[Rows] = list(result.outputs)
-        if self.is_placing:
-            columns = [self.place(list(column), action.replica_id) for column in rows]
-        else:
-            columns = [[self.keep(np.asarray(array)) for array in column] for column in rows]
+        columns: list[list[TensorRef]] = []
+        for column in result.outputs:
+            if isinstance(column, ResidentRows):
+                columns.append(self.hold(column, action.replica_id))
+            elif self.is_placing:
+                columns.append(self.place(list(column), action.replica_id))
+            else:
+                columns.append([self.keep(np.asarray(array)) for array in column])
         outputs = [tuple(row) for row in zip(*columns, strict=True)]
         return BatchDone(action.replica_id, action.batch_id, outputs, execute_s)
 
@@ -344,6 +413,8 @@ class World:
         assert not self.engine.leases.lost
         assert not len(self.engine.scheduler.staging)
         assert not self.in_flight
+        assert not self.running
+        assert all(call.closed for call in self.ended_calls), "a generator was left open"
         assert not self.engine.tasks.answering.deadlines
         assert all(
             not len(pool.queue) and not len(pool.guesses) and not len(pool.suspects)
@@ -402,6 +473,20 @@ class World:
             for offset, array in rows.items()
         ]  # fmt: skip
 
+    def hold(self, rows: ResidentRows, replica_id: str) -> list[TensorRef]:
+        """Keeps residents in the process of a replica."""
+        process, node, refs = self.process_of[replica_id], self._nodes[replica_id], list[TensorRef]()
+        for resident, num_bytes in zip(rows.objects, rows.sizes, strict=True):
+            self._num_blocks += 1
+            if replica_id in self._replicas:
+                self.stored[process, self._num_blocks] = {0: resident}
+            else:
+                self.gone.add((process, self._num_blocks))
+            refs.append(
+                TensorRef(dtype=DType.RESIDENT, shape=(), num_bytes=num_bytes, node=node, holder=process, block=self._num_blocks)
+            )
+        return refs
+
     def read(self, tensors: Iterable[TensorRef]) -> tuple[list[Array], list[BlockId]]:
         """Returns the contents of tensors; or none, and the blocks that were lost."""
         tensors = list(tensors)
@@ -424,6 +509,16 @@ class World:
                 lost = list(dict.fromkeys(block for _, missing in columns for block in missing))
                 batch = self.in_flight[action.batch_id] = Dispatched(action, [arrays for arrays, _ in columns], lost)
                 self.history.append(batch)
+                if action.program.style is not CallStyle.PLAIN and not lost:
+                    self.running[action.batch_id] = RunningCall(action, batch.columns)
+            case GrantParts(batch_id=batch_id, max_parts=max_parts):
+                assert max_parts > self.running[batch_id].max_parts
+                self.running[batch_id].max_parts = max_parts
+            case CancelBatch(batch_id=batch_id):
+                assert not self.running[batch_id].is_cancelled, f"batch {batch_id} was cancelled twice"
+                self.running[batch_id].is_cancelled = True
+            case FeedPart():
+                self._feed(action)
             case AnswerRequest(request_id=request_id, tensors=tensors):
                 assert request_id not in self.answers, f"request {request_id} was answered twice"
                 assert request_id not in self.untaken, f"request {request_id} was answered twice"
@@ -462,6 +557,20 @@ class World:
                 self.replaced.append(replica_id)
                 self.forget(replica_id)
 
+    def _feed(self, action: FeedPart) -> None:
+        call = self.running.get(action.batch_id)
+        if call is None:
+            return  # it has ended meanwhile
+        stream = call.inputs[action.stream]
+        assert action.index == stream.num_fed, f"part {action.index} was fed after {stream.num_fed}"
+        if action.is_end:
+            stream.end(action.error)
+            return
+        arrays, lost = self.read(action.tensors)
+        assert not lost, f"{lost} were fed and cannot be read"
+        stream.feed(arrays)
+        self.fed[action.batch_id] = [*self.fed.get(action.batch_id, ()), *blocks_of(action.tensors)]
+
     def _answer_part(self, request_id: int, index: int, tensors: tuple[TensorRef, ...]) -> None:
         assert request_id not in self.answers, f"request {request_id} was answered before its part {index}"
         assert index <= self.num_parts[request_id], f"part {index} of request {request_id} comes too early"
@@ -479,6 +588,7 @@ class World:
             assert block not in self.gone, f"{block} is released, but its holder is gone"
             for batch in self.in_flight.values():
                 used = [each for operands in batch.action.operands for each in blocks_of(operands)]
+                used += self.fed.get(batch.action.batch_id, ())
                 assert block not in used, f"{block} is released while a batch reads it"
             assert all(block not in blocks_of(tensors) for tensors in self.fetches.values()), f"{block} is being fetched"
             assert all(block not in blocks_of(tensors) for tensors in self.untaken.values()), f"{block} is an answer"
@@ -498,8 +608,13 @@ class World:
         """Lets a replica die with its batches and all that it holds, without telling the engine."""
         del self._replicas[replica_id]
         self.parked.pop(replica_id, None)
-        held = {block for block in (*self.stored, *self.vanished) if block[0] == replica_id}
+        process = self.process_of[replica_id]
+        is_last = all(self.process_of[other] != process for other in self._replicas)
+        holders = {replica_id, process} if is_last else {replica_id}
+        held = {block for block in (*self.stored, *self.vanished) if block[0] in holders}
         self.gone |= held
         self.vanished -= held
         self.stored = {block: rows for block, rows in self.stored.items() if block not in held}
         self.in_flight = {key: batch for key, batch in self.in_flight.items() if batch.action.replica_id != replica_id}
+        for key in self.running.keys() - self.in_flight.keys():
+            self.running.pop(key).close()

@@ -5,7 +5,7 @@ import pytest
 
 import dyorc
 from dyorc.engine.invariants import check_all
-from dyorc.engine.request_trace import as_text
+from dyorc.engine.trace_text import as_text
 from dyorc.errors import EffectLostError, ProgramError, ReplicaLostError
 from tests.unit.engine.lossy_world import one_after_the_other, restart, world_with
 from tests.unit.engine.programs import Vector, add, add_one, check, double, increment, put, send

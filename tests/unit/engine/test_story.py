@@ -7,7 +7,8 @@ from jaxtyping import Float
 import dyorc
 from dyorc.config import EngineConfig, SpeculationConfig
 from dyorc.engine.events import BatchDone
-from dyorc.engine.request_trace import Move, RequestTrace, TraceReader, as_text
+from dyorc.engine.request_trace import Move, RequestTrace, TraceReader
+from dyorc.engine.trace_text import as_text
 from tests.unit.engine.driver import World
 
 Vector = Float[np.ndarray, "2"]
@@ -54,9 +55,9 @@ def experienced_world() -> World:
     return world
 
 
-def story_of(world: World, x: list[float]) -> RequestTrace:
+def story_of(world: World, x: list[float], workflow: dyorc.Workflow = guarded) -> RequestTrace:
     """Runs a request to its end and returns its story."""
-    event = world.arrival(guarded, x, explain=True)
+    event = world.arrival(workflow, x, explain=True)
     world.tell(event)
     while world.in_flight:
         world.advance(0.05)
@@ -90,6 +91,28 @@ def test_its_text_has_a_line_for_each_step() -> None:
     assert "the guess True was right, saved " in right
     assert "the guess True was wrong, cost others " in wrong
     assert wrong.splitlines()[-1].endswith("answered")
+
+
+@dyorc.workflow
+async def twenty_turns(x: Vector) -> Vector:
+    for _ in range(20):
+        x = look(x)
+        if not await dyorc.when(x, lambda seen: seen[0] >= 0):
+            break
+    return work(x)
+
+
+def test_the_turns_of_a_loop_are_one_line() -> None:
+    world = World([look, work], EngineConfig(speculation=SpeculationConfig(enabled=False)))
+    for program in (look, work):
+        world.join(program)
+    steps = story_of(world, [1, 1], twenty_turns).steps()
+    lines = [line.split(" ms  ")[1] for line in as_text(steps).splitlines()]
+    assert lines[0] == "look x 20, 50.0 ms each, in batches of 1"
+    assert lines[1].startswith("decision at ")
+    assert lines[1].endswith(" x 20: True x 20")
+    assert [line.partition(" in ")[0] for line in lines[2:]] == ["work starts", "work is done", "answered"]
+    assert len(as_text(steps, max_alike=20).splitlines()) == len(steps) == 63
 
 
 def test_calls_say_what_became_of_guesses() -> None:

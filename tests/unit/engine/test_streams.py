@@ -7,9 +7,8 @@ import pytest
 from jaxtyping import Float
 
 import dyorc
-from dyorc.errors import WorkflowError
 from tests.unit.engine.programs import Vector, add_one, check, double, extremes, increment_twice, is_large
-from tests.unit.engine.streaming_world import ALWAYS, finish_all, five, guarded, log, take_all, world_with
+from tests.unit.engine.streaming_world import ALWAYS, finish_all, guarded, log, take_all, world_with
 
 
 @dyorc.workflow
@@ -141,24 +140,3 @@ def test_a_call_after_a_guessed_part_is_a_guess() -> None:
     (call,) = world.engine.scheduler.batches[batch.action.batch_id].calls
     assert call.is_guess
     assert call.segment.probability() < 1
-
-
-def test_a_streaming_workflow_cannot_be_called_from_within_a_workflow() -> None:
-    @dyorc.workflow
-    async def caller(x: Vector) -> Vector:
-        try:
-            return five(x)
-        except WorkflowError:
-            return x
-
-    @dyorc.workflow
-    async def streaming_caller(x: Vector) -> AsyncIterator[Vector]:
-        yield x
-        yield five(x)
-
-    world = world_with(is_taking=True)
-    for workflow in (caller, streaming_caller):
-        request = world.submit(workflow, [1, 2])
-        with pytest.raises(WorkflowError, match=r"'five' answers in parts; only a request can run it.*line \d+"):
-            world.result(request)
-    world.check_nothing_is_left()

@@ -17,7 +17,7 @@ def double(x: Float[np.ndarray, " batch"]) -> Float[np.ndarray, " batch"]:
 
 def test_those_beyond_what_may_stay_on_a_device_are_named() -> None:
     status, asked = StatusBoard([double]), list[tuple[object, ...]]()
-    works = ScalingTarget([double], status, lambda name: Load(0, 0, None), lambda *wanted, is_order: asked.append(wanted))
+    works = ScalingTarget([double], status, lambda name: Load(0, 0, None, 1), lambda *wanted, is_order: asked.append(wanted))
     for name, state, device in (
         ("a", ReplicaState.READY, "0"), ("b", ReplicaState.LOADING, "0"), ("c", ReplicaState.PARKED, "0"),
         ("d", ReplicaState.READY, "1"), ("e", ReplicaState.PARKING, "1"),

@@ -9,6 +9,35 @@ export function rowsOf(found) {
   return [...calls, ...decisions, ...parts].sort((a, b) => a.from - b.from || a.rank - b.rank);
 }
 
+const MAX_ALIKE = 8;
+
+/** Rows in which more than a few calls of one program, or decisions at one place, are one row {kind: "loop", rows}; it unfolds. */
+export function foldLoops(rows) {
+  const keyOf = ({ kind, name, call }) => (kind === "part" ? "part" : kind === "call" ? `c ${call.depth} ${name}` : `d ${name}`);
+  const groups = new Map();
+  for (const row of rows) {
+    if (!groups.has(keyOf(row))) groups.set(keyOf(row), []);
+    groups.get(keyOf(row)).push(row);
+  }
+  return rows.flatMap((row) => {
+    const alike = groups.get(keyOf(row));
+    if (alike.length <= MAX_ALIKE) return [row];
+    return alike[0] === row ? [loopRow(alike)] : [];
+  });
+}
+
+function loopRow(rows) {
+  const [first] = rows;
+  const name = `${first.kind === "part" ? "part" : first.name} × ${rows.length}`;
+  const each = rows.reduce((sum, { from, to }) => sum + to - from, 0) / rows.length;
+  const count = (of, text) => (rows.filter(of).length ? `${rows.filter(of).length} ${text}` : "");
+  const notes = [`${duration(each)} each`, count(({ guessUntil }) => guessUntil != null, "guesses"), count(({ isWrong }) => isWrong, "wrong"), count(({ call }) => call?.outcome === "failed", "failed")];
+  return {
+    kind: "loop", rank: first.rank, key: `l${first.key}`, name, note: notes.filter(Boolean).join(" · "), rows, from: first.from,
+    to: Math.max(...rows.map(({ to }) => to)), spans: rows.flatMap(({ spans }) => spans), marks: [],
+  };
+}
+
 function callRow(call, index, found) {
   const end = call.ended_ms ?? found.duration_ms;
   const spans = [];
@@ -50,6 +79,7 @@ function partRow(part, found) {
 
 /** A row in words, for its button. */
 export function textOf(row) {
+  if (row.kind === "loop") return `${row.name}, from ${duration(row.from)} to ${duration(row.to)}: ${row.note}`;
   const spans = row.spans.map(({ text }) => text).join(", ");
   if (row.kind === "call") return `call of ${row.name}${row.call.is_guess ? ", a guess" : ""}, ${row.call.outcome}, from ${duration(row.from)}: ${spans}`;
   if (row.kind === "decision") return `decision ${row.name}, ${row.decision.outcome || "never taken"}, from ${duration(row.from)}: ${spans}`;

@@ -1,10 +1,11 @@
-// A request as a timeline: one row for each call and decision, on the request's own clock. A row opens to show its batches.
+// A request as a timeline: one row for each call and decision, on the request's own clock; one for all turns of a loop, which unfolds.
+// A row opens to show its batches.
 import { html, useMemo, useRef, useState } from "../html.js";
 import { duration, share, tick } from "../format.js";
 import { stageOf } from "../words.js";
 import { Alternative, Empty } from "./basics.js";
 import { Details } from "./timeline_details.js";
-import { rowsOf, textOf, ticksOf } from "./spans.js";
+import { foldLoops, rowsOf, textOf, ticksOf } from "./spans.js";
 
 const SHOWN = 200;
 const NARROW = "(max-width: 640px)";
@@ -13,14 +14,16 @@ const KEYS = { inputs: "waits for inputs", queue: "in the queue", cold: "program
 
 export function Timeline({ found }) {
   const rows = useMemo(() => rowsOf(found), [found]);
+  const folded = useMemo(() => foldLoops(rows), [rows]);
   const [open, setOpen] = useState(() => new Set());
-  const [focused, setFocused] = useState(rows[0]?.key);
+  const [focused, setFocused] = useState(folded[0]?.key);
   const [zoom, setZoom] = useState(1);
   const [isWhole, setWhole] = useState(false);
   const box = useRef(null);
   if (!rows.length) return html`<section class="panel"><${Empty}>It made no calls.<//></section>`;
   const total = Math.max(found.duration_ms, ...rows.map(({ to }) => to), 0.001);
-  const shown = isWhole ? rows : rows.slice(0, SHOWN);
+  const unfolded = folded.flatMap((row) => (row.kind === "loop" && open.has(row.key) ? [row, ...row.rows] : [row]));
+  const shown = isWhole ? unfolded : unfolded.slice(0, SHOWN);
   const toggle = (key, isOpen) => {
     const next = new Set(open);
     if (isOpen ?? !next.has(key)) next.add(key);
@@ -47,7 +50,7 @@ export function Timeline({ found }) {
         </ol>
       </div>
     </div>
-    ${rows.length > shown.length && html`<p><button class="button" onClick=${() => setWhole(true)}>Show all ${rows.length} rows</button></p>`}
+    ${unfolded.length > shown.length && html`<p><button class="button" onClick=${() => setWhole(true)}>Show all ${unfolded.length} rows</button></p>`}
     <${Legend} rows=${rows} />
     <${Alternative} summary="The timeline as a table" label="Timeline" head=${["What", "#From", "#To", "Became", "In detail"]}
       rows=${() => rows.map((row) => [row.name, duration(row.from), duration(row.to), row.call?.outcome ?? row.decision?.outcome ?? "", row.spans.map(({ text }) => text).join("; ")])} />
@@ -104,11 +107,12 @@ function Row({ row, total, found, isOpen, isFocusable, onFocus, onToggle }) {
         ${row.kind === "decision" && row.decision.outcome && html`<b class="tl-outcome ${row.to > total * 0.75 ? "left" : ""}" style=${{ left: percent(row.to, total) }}>${row.decision.outcome}</b>`}
       </div>
     </div>
-    ${isOpen && html`<${Details} row=${row} found=${found} />`}
+    ${isOpen && row.kind !== "loop" && html`<${Details} row=${row} found=${found} />`}
   </li>`;
 }
 
 function noteOf(row) {
+  if (row.kind === "loop") return row.note;
   if (row.kind === "decision") {
     const followed = Object.entries(row.decision.followed ?? {});
     return followed.length ? `guessed ${followed.map(([outcome, p]) => `${outcome} ${share(p)}`).join(", ")}` : "";

@@ -21,17 +21,22 @@ class ThreadInterrupted(BaseException):
     """Raised in a thread that is given up. Not an `Exception`, so that programs do not catch it."""
 
 
+class ThreadStoppedError(Exception):
+    """A thread was stopped before it has run a job."""
+
+
 class ProgramThread:
     """Runs from the start until it is stopped. A daemon: a program that hangs does not keep the process from ending.
 
     Used on the event loop.
 
     Attributes:
-        program: As given.
+        program: As given: whose thread it is, a program's or a group's.
     """
 
     def __init__(self, program: str, loop: asyncio.AbstractEventLoop) -> None:
         self.program = program
+        self._waiting: set[asyncio.Future[Any]] = set()
         self._loop = loop
         self._context = own_context()
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
@@ -49,8 +54,14 @@ class ProgramThread:
         self._jobs.put((job, done))
 
     async def run(self, job: Callable[[], T]) -> T:
-        """Returns the result of a job, which must not raise."""
+        """Returns the result of a job, which must not raise.
+
+        Raises:
+            ThreadStoppedError: If the thread is stopped meanwhile.
+        """
         future: asyncio.Future[T] = self._loop.create_future()
+        self._waiting.add(future)
+        future.add_done_callback(self._waiting.discard)
         self.submit(job, lambda result: None if future.done() else future.set_result(result))
         return await future
 
@@ -70,6 +81,9 @@ class ProgramThread:
         """Ends it after its running job. Other jobs are dropped, and no results are reported."""
         self._is_over = True
         self._jobs.put(None)
+        for future in list(self._waiting):
+            if not future.done():
+                future.set_exception(ThreadStoppedError())
 
     def join(self, timeout_s: float) -> None:
         """Waits until it has ended, after `stop`. Blocking."""

@@ -1,0 +1,108 @@
+"""Streams in the engine: lists of places where the parts of a call or task appear, one after another.
+
+    cells:  ready  ready  ready  pending        the stream goes on
+            ready  ready  ready  ready  end     it has ended
+            ready  ready  failed                it has failed after two parts
+
+A part is known by its call and its index, so reading needs no entry in a journal: a run that starts again finds the same parts
+in the same places, whenever they came.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from dyorc.engine.model.futures import Argument, Future
+
+if TYPE_CHECKING:
+    from dyorc.engine.model.program_call import Call
+    from dyorc.engine.model.request_tree import Task
+
+
+class Cell(Future):
+    """The place of one part, or of the end of a stream.
+
+    Attributes:
+        index: Of the part.
+        is_end: Whether the stream has ended before a part came here; the cell is ready then, without tensors.
+        digest: Of the tensors that a program's part came with first; empty if it cannot come again.
+        arguments: What a workflow yielded here, one for each declared output; empty for a program's part.
+    """
+
+    __slots__ = ("arguments", "digest", "index", "is_end")
+
+    def __init__(self, producer: "Call | Task", index: int) -> None:
+        super().__init__(producer)
+        self.index = index
+        self.is_end = False
+        self.digest = b""
+        self.arguments: tuple[Argument, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<{self.state.name.lower()} part {self.index} of {self.producer!r}>"
+
+
+class StreamArgument:
+    """A stream that a call or task takes whole.
+
+    Attributes:
+        hold: The list's, as long as the call or task has not ended.
+    """
+
+    __slots__ = ("hold", "parts")
+
+    def __init__(self, parts: "PartList") -> None:
+        self.parts = parts
+        self.hold: object | None = parts.hold
+
+
+class PartList:
+    """The parts of one call or task that yields.
+
+    Attributes:
+        producer: What yields them.
+        cells: A place for each part, in order; the last one is pending until the stream has ended.
+        num_again: How many parts the current run of its call has yielded; fewer than have come, if the call runs again.
+        num_read: How many parts its furthest reader has read.
+        is_unbounded: Whether it goes on although nobody reads it, because the program has an effect.
+        hold: An object to which everything refers that may still read it.
+    """
+
+    __slots__ = ("cells", "hold", "is_unbounded", "num_again", "num_read", "producer")
+
+    def __init__(self, producer: "Call | Task") -> None:
+        self.producer: Call | Task | None = producer
+        self.cells: list[Cell] = [Cell(producer, 0)]
+        self.num_again = 0
+        self.num_read = 0
+        self.is_unbounded = False
+        self.hold = object()
+
+    @property
+    def num_parts(self) -> int:
+        """How many parts have come."""
+        return len(self.cells) - 1
+
+    @property
+    def last(self) -> Cell:
+        """Where the next part, or the end, is or will be."""
+        return self.cells[-1]
+
+    def add_cell(self, producer: "Call | Task") -> None:
+        """Adds the place of another part, after the last one has come."""
+        self.cells.append(Cell(producer, len(self.cells)))
+
+    def dismantle(self, unpin: Callable[[Future], None] | None) -> None:
+        """Cuts its cycles, because it is no longer used.
+
+        Args:
+            unpin: Called with each place, if tensors may be pinned.
+        """
+        self.producer = None
+        for cell in self.cells:
+            cell.producer = None
+            cell.dependents = []
+            if unpin is not None:
+                unpin(cell)
+
+    def __repr__(self) -> str:
+        return f"<{self.num_parts} parts of {self.producer!r}>"

@@ -1,0 +1,156 @@
+"""Batches of programs that wait or yield: several run side by side on a replica, and they are spoken to while they run.
+
+A batch of such a program is one call. Its replica counts as idle while it runs fewer than `Program.max_ongoing`.
+
+    dispatched with credit for n parts ── parts come ──> no credit left: not timed ── GrantParts ──> goes on
+                                   └── CancelBatch, because nothing needs it ──> ends like any other, and is timed until then
+
+A batch that reads streams is fed with their parts while it runs, and may read them until it ends.
+
+A batch that yields may send a part only if it has credit for it: up to `EngineConfig.max_untaken_parts` more than the furthest
+reader has read. Credit is given in large steps, so that a long stream costs few messages. The limit of a program's execution time
+counts anew after each part, and not while there is no credit,
+or no part to read.
+"""
+
+from dyorc.core.tensor import TensorRef, blocks_of
+from dyorc.engine.actions import CancelBatch, FeedPart, GrantParts
+from dyorc.engine.engine_context import EngineContext
+from dyorc.engine.events import BatchPart, InputPartsTaken
+from dyorc.engine.model.program_call import Call
+from dyorc.engine.scheduling.replicas import NEVER_NS, Batch, Ongoing
+from dyorc.engine.timers import TimerKind
+from dyorc.engine.turn import CallPart, CallStarted, InputTaken
+from dyorc.errors import DyOrcError
+
+
+class OngoingBatches:
+    """Gives credit, takes parts, and cancels."""
+
+    def __init__(self, context: EngineContext, batches: dict[int, Batch]) -> None:
+        self._turn = context.turn
+        self._timers = context.timers
+        self._leases = context.leases
+        self._max_untaken = context.config.max_untaken_parts
+        self._batches = batches
+
+    def begin(self, batch: Batch) -> int:
+        """Makes a batch that has just started one that is spoken to. Returns how many parts it may send."""
+        call = batch.calls[0]
+        ongoing = batch.ongoing = Ongoing()
+        ongoing.since_ns = self._turn.now_ns
+        if call.parts is not None:
+            call.parts.num_again = 0
+            ongoing.max_parts = self._limit(call)
+        if call.streams:
+            ongoing.starving.update(range(len(call.streams)))
+            self._turn.ended.append(CallStarted(call))
+        self._restart_clock(batch, ongoing)
+        return ongoing.max_parts
+
+    def _limit(self, call: Call) -> int:
+        """Returns how many parts a call may send in all, as far as its stream was read."""
+        most = call.callee.options.max_parts
+        if call.parts is None or call.parts.is_unbounded:
+            return most
+        return min(most, call.parts.num_read + self._max_untaken)
+
+    def grant(self, batch: Batch) -> None:
+        """Lets a batch send more, if enough was read since it was last allowed to."""
+        ongoing = batch.ongoing
+        if ongoing is None or ongoing.is_cancelled:
+            return
+        call = batch.calls[0]
+        limit = self._limit(call)
+        num_more = limit - ongoing.max_parts
+        if num_more <= 0 or (num_more < self._max_untaken // 2 and limit < call.callee.options.max_parts):
+            return
+        had_credit = ongoing.has_credit
+        ongoing.max_parts = limit
+        if not had_credit:
+            ongoing.since_ns = self._turn.now_ns
+            self._restart_clock(batch, ongoing)
+        self._turn.actions.append(GrantParts(batch.replica.replica_id, batch.batch_id, limit))
+
+    def part_came(self, event: BatchPart) -> None:
+        """Takes a part."""
+        batch = self._batches.get(event.batch_id)
+        ongoing = None if batch is None else batch.ongoing
+        if batch is None or ongoing is None or batch.replica.replica_id != event.replica_id or event.index != ongoing.num_parts:
+            self._leases.discard(blocks_of(event.tensors))
+            return
+        ongoing.num_parts += 1
+        now_ns = self._turn.now_ns
+        batch.replica.pool.record.count_part(event.index, now_ns - ongoing.since_ns)
+        ongoing.since_ns = now_ns
+        if not ongoing.is_cancelled:
+            self._restart_clock(batch, ongoing)
+        self._turn.ended.append(CallPart(batch.calls[0], event.index, event.tensors, event.digest))
+
+    # What it reads
+
+    def feed(self, batch: Batch, stream: int, index: int, tensors: tuple[TensorRef, ...]) -> None:
+        """Sends a batch the next part of one of its streams."""
+        ongoing = batch.ongoing
+        if ongoing is None or ongoing.is_cancelled:
+            return
+        if blocks := blocks_of(tensors):
+            self._leases.acquire(blocks)
+            ongoing.fed_blocks += blocks
+        ongoing.num_fed[stream] = index + 1
+        self._satisfy(batch, ongoing, stream)
+        self._turn.actions.append(FeedPart(batch.replica.replica_id, batch.batch_id, stream, index, tensors))
+
+    def end_feed(self, batch: Batch, stream: int, index: int, error: DyOrcError | None) -> None:
+        """Sends a batch the end of one of its streams."""
+        ongoing = batch.ongoing
+        if ongoing is None or ongoing.is_cancelled:
+            return
+        ongoing.num_fed[stream] = NEVER_NS
+        self._satisfy(batch, ongoing, stream)
+        self._turn.actions.append(FeedPart(batch.replica.replica_id, batch.batch_id, stream, index, (), True, error))
+
+    def _satisfy(self, batch: Batch, ongoing: Ongoing, stream: int) -> None:
+        """Notes that a batch has something to read: if it had nothing, its time counts from now on."""
+        if stream in ongoing.starving:
+            ongoing.starving.discard(stream)
+            self._restart_clock(batch, ongoing)
+
+    def input_taken(self, event: InputPartsTaken) -> None:
+        """Notes how far a batch has read one of its streams."""
+        batch = self._batches.get(event.batch_id)
+        ongoing = None if batch is None else batch.ongoing
+        if batch is None or ongoing is None or batch.replica.replica_id != event.replica_id or ongoing.is_cancelled:
+            return
+        if event.num_taken >= ongoing.num_fed.get(event.stream, 0):
+            ongoing.starving.add(event.stream)
+        self._restart_clock(batch, ongoing)
+        self._turn.ended.append(InputTaken(batch.calls[0], event.stream, event.num_taken))
+
+    def cancel(self, batch: Batch) -> None:
+        """Ends a batch that nothing needs. Its replica counts as busy with it until it has answered."""
+        ongoing = batch.ongoing
+        if ongoing is None or ongoing.is_cancelled:
+            return
+        ongoing.is_cancelled = True
+        self._restart_clock(batch, ongoing)
+        self._turn.actions.append(CancelBatch(batch.replica.replica_id, batch.batch_id))
+
+    # Time
+
+    def _restart_clock(self, batch: Batch, ongoing: Ongoing) -> None:
+        """Gives a batch its execution time again, from now on. The timer itself is set again only when it fires."""
+        timeout_ns = int(batch.replica.pool.program.options.execution_timeout_s * 1e9)
+        is_timed = ongoing.is_timed
+        ongoing.due_ns = self._turn.now_ns + timeout_ns if is_timed else NEVER_NS
+        if is_timed and batch.timeout is None:
+            batch.timeout = self._timers.set(ongoing.due_ns, TimerKind.EXECUTION, batch.batch_id)
+
+    def is_timely(self, batch: Batch) -> bool:
+        """Returns whether a batch whose timer has fired may go on; sets another timer, if it is timed."""
+        ongoing = batch.ongoing
+        if ongoing is None or ongoing.due_ns <= self._turn.now_ns:
+            return False
+        is_timed = ongoing.due_ns < NEVER_NS
+        batch.timeout = self._timers.set(ongoing.due_ns, TimerKind.EXECUTION, batch.batch_id) if is_timed else None
+        return True

@@ -1,0 +1,112 @@
+"""The streams that a running call reads, as its program's code sees them."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from dyorc.replica.program_thread import ProgramThread
+
+T = TypeVar("T")
+
+
+class _Ended:
+    """Stands behind the last part."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException | None) -> None:
+        self.error = error
+
+
+class InputStream:
+    """An async iterator over the parts of a stream. Used on the program's loop; any number of tasks may read.
+
+    Args:
+        taken: Called with the number of parts taken so far, after each.
+    """
+
+    def __init__(self, taken: Callable[[int], None]) -> None:
+        self._parts: deque[Any] = deque()
+        self._is_fed = asyncio.Event()
+        self._taken = taken
+        self._num_taken = 0
+
+    def feed(self, part: Any) -> None:
+        """Appends a part."""
+        self._parts.append(part)
+        self._is_fed.set()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Ends the stream after the parts before: with an error, if there is one."""
+        self.feed(_Ended(error))
+
+    def cut(self, error: BaseException) -> None:
+        """Ends the stream now. Who waits for a part gets this error."""
+        self._parts.clear()
+        self.end(error)
+
+    def __aiter__(self) -> "InputStream":
+        return self
+
+    async def __anext__(self) -> Any:
+        while not self._parts:
+            self._is_fed.clear()
+            await self._is_fed.wait()
+        part = self._parts[0]
+        if isinstance(part, _Ended):
+            if part.error is None:
+                raise StopAsyncIteration
+            raise part.error
+        self._parts.popleft()
+        self._num_taken += 1
+        self._taken(self._num_taken)
+        return part
+
+
+class CallTurns:
+    """Lets one of the calls on threads run at a time."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def run(self, thread: ProgramThread, job: Callable[[], T]) -> T:
+        """Runs a job, which must not raise, on a call's thread, when it is its turn."""
+        async with self._lock:
+            return await thread.run(job)
+
+    async def wait(self, stream: InputStream) -> Any:
+        """Returns the next part of a stream, for a job that has the turn, and lends it to others meanwhile."""
+        self._lock.release()
+        try:
+            return await anext(stream)
+        finally:
+            await self._lock.acquire()
+
+
+class BlockingStream:
+    """An iterator over the parts of a stream, for code on another thread, which has the turn."""
+
+    def __init__(self, stream: InputStream, turn: CallTurns, loop: asyncio.AbstractEventLoop) -> None:
+        self._stream = stream
+        self._turn = turn
+        self._loop = loop
+
+    def __iter__(self) -> "BlockingStream":
+        return self
+
+    def __next__(self) -> Any:
+        outcome = asyncio.run_coroutine_threadsafe(self._next(), self._loop).result()
+        if isinstance(outcome, _Ended):
+            if outcome.error is None:
+                raise StopIteration
+            raise outcome.error
+        return outcome
+
+    async def _next(self) -> Any:
+        try:
+            return await self._turn.wait(self._stream)
+        except StopAsyncIteration:
+            return _Ended(None)
+        except BaseException as error:  # it crosses threads as a value: a task that raised SystemExit would end the loop
+            return _Ended(error)

@@ -1,0 +1,145 @@
+"""The event loop of a program that waits or yields, on a thread of its own."""
+
+import asyncio
+import ctypes
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
+from contextvars import Context
+from typing import Any, TypeVar
+
+import structlog
+
+from dyorc.replica.program_thread import ProgramThread, ThreadInterrupted
+from dyorc.replica.user_code import own_context
+from dyorc.system.hidden_loop import hide_loop, show_loop
+
+_log = structlog.get_logger("dyorc.replica")
+
+T = TypeVar("T")
+
+_END_S = 2.0
+"""How long tasks may take to end once the loop is stopped: their ``finally`` blocks run."""
+
+
+class ProgramLoop:
+    """Runs from the start until it is stopped. A daemon: a program that hangs does not keep the process from ending.
+
+    It belongs to one program: one that blocks it blocks no other.
+
+    Attributes:
+        program: As given.
+        loop: The event loop.
+    """
+
+    def __init__(self, program: str) -> None:
+        self.program = program
+        self.loop = asyncio.new_event_loop()
+        self._context = own_context()
+        self._is_over = False
+        self._is_given_up = False
+        self._helpers: list[ProgramThread] = []
+        self._thread = threading.Thread(target=self._main, name=f"dyorc-{program}", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still runs, or one of its helpers."""
+        return self._thread.is_alive() or any(helper.is_alive for helper in self._helpers)
+
+    def new_context(self) -> Context:
+        """Returns a context for a call, with what the program has set while it was loaded."""
+        return self._context.copy()
+
+    # Any thread
+
+    def run(self, job: Callable[[], T], *, is_async: bool = True) -> "Future[T]":
+        """Runs a job on the loop's thread, and returns its future result. Nothing else runs there meanwhile.
+
+        Args:
+            is_async: Whether the job may use the loop. If not, it sees no running loop, and may run one of its own.
+        """
+        result: Future[T] = Future()
+
+        def work() -> None:
+            try:
+                value = job() if is_async else self.outside(job)
+            except BaseException as error:  # the job may raise anything, and the loop goes on
+                result.set_exception(error)
+            else:
+                result.set_result(value)
+
+        self.post(work, context=self._context)
+        return result
+
+    def post(self, function: Callable[[], None], context: Context | None = None) -> None:
+        """Calls a function soon on the loop's thread. It must not raise. Nothing happens if the loop has ended."""
+        with suppress(RuntimeError):  # the loop is closed
+            self.loop.call_soon_threadsafe(function, context=context)
+
+    def stop(self) -> None:
+        """Ends it: cancels what runs there, and waits for that for a while."""
+        self._is_over = True
+        self.post(self.loop.stop)
+
+    def join(self, timeout_s: float) -> None:
+        """Waits until it has ended, after `stop`. Blocking."""
+        give_up_s = time.monotonic() + timeout_s
+        self._thread.join(timeout_s)
+        for helper in self._helpers:
+            helper.join(max(0.0, give_up_s - time.monotonic()))
+
+    def give_up(self) -> None:
+        """Ends it at once, and interrupts what runs there. Code inside a C function is interrupted when that returns, if ever."""
+        self._is_given_up = True
+        self.stop()
+        for helper in self._helpers:
+            helper.give_up()
+        if self._thread.ident is not None:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident), ctypes.py_object(ThreadInterrupted))
+
+    # The loop's thread
+
+    def start(self, task: Coroutine[Any, Any, None], context: Context) -> "asyncio.Task[None]":
+        """Starts a task, which must not raise."""
+        return self.loop.create_task(task, context=context)
+
+    def outside(self, job: Callable[[], T]) -> T:
+        """Returns the result of a job that sees no running loop."""
+        task = hide_loop(self.loop)
+        try:
+            return job()
+        finally:
+            show_loop(self.loop, task)
+
+    def open_thread(self) -> ProgramThread:
+        """Returns a new thread, which reports to this loop; stop it when it is no longer needed."""
+        self._helpers = [helper for helper in self._helpers if helper.is_alive]
+        helper = ProgramThread(self.program, self.loop)
+        self._helpers.append(helper)
+        return helper
+
+    def _main(self) -> None:
+        while not self._is_over:
+            try:
+                self._context.copy().run(self.loop.run_forever)
+            except BaseException as error:  # a task of the program's own has raised SystemExit, or it was given up
+                if not self._is_over:
+                    _log.warning("program_ended_its_loop", program=self.program, error=f"{type(error).__name__}: {error}")
+        with suppress(BaseException):
+            if not self._is_given_up:
+                self._end()
+            self.loop.close()
+
+    def _end(self) -> None:
+        """Ends all tasks, and then the threads of generators, which those tasks close."""
+        tasks = asyncio.all_tasks(self.loop)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            self.loop.run_until_complete(asyncio.wait(tasks, timeout=_END_S))
+        self.loop.run_until_complete(asyncio.wait_for(self.loop.shutdown_asyncgens(), _END_S))
+        for helper in self._helpers:
+            helper.stop()

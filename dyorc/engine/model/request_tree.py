@@ -10,7 +10,7 @@ from dyorc.authoring.workflow import Workflow
 from dyorc.core.tensor import BlockId
 from dyorc.engine.model.futures import Argument, Future, Outcome
 from dyorc.engine.model.journal import BranchPoint, Entry, Segment, StreamPart
-from dyorc.engine.model.part_list import PartList, StreamArgument
+from dyorc.engine.model.part_list import Cell, PartList, StreamArgument
 from dyorc.engine.model.program_call import Call, Feed
 from dyorc.engine.model.request_context import RequestContext
 from dyorc.errors import DyOrcError
@@ -71,13 +71,16 @@ class Task:
         started_ns: When it was called.
         streams: Those that it takes whole, in the order of its workflow's parameters.
         parts: Its parts, if it yields them to another workflow.
+        num_residents: Residents of its calls that are in some process.
+        resident_bytes: Their size together.
+        most_resident_bytes: The most that this ever was.
         stream: How far it is in yielding, if it does and has not ended.
     """
 
     __deletable__ = ("journal",)  # for mypyc
     __slots__ = (
-        "arguments", "callee", "depth", "future", "journal", "num_awaited", "parts", "paths", "request", "result", "segment",
-        "started_ns", "state", "statics", "stream", "streams",
+        "arguments", "callee", "depth", "future", "journal", "most_resident_bytes", "num_awaited", "num_residents", "parts",
+        "paths", "request", "resident_bytes", "result", "segment", "started_ns", "state", "statics", "stream", "streams",
     )  # fmt: skip
 
     def __init__(
@@ -105,6 +108,7 @@ class Task:
             self.parts = PartList(self)
         self.num_awaited = 0
         self.started_ns = 0
+        self.num_residents = self.resident_bytes = self.most_resident_bytes = 0
         self.result: tuple[Argument, ...] = ()
 
     def inputs(self) -> list[Ref]:
@@ -173,18 +177,22 @@ class Restoration:
         num_awaited: Restorations that it waits for, if the future is a task's.
         waiters: What needs the tensors: calls, other restorations, the future itself if a workflow reads it, a part of the
             answer, and the request if it is its answer.
+        cells: The lost parts, if the future is that of a call that yields: they are made again together.
+        process: Where a resident has to be made again; empty: anywhere.
         is_done: Whether the tensors are there; the waiters are notified next.
         error: Why they cannot be made; the waiters are notified next.
     """
 
-    __slots__ = ("call", "error", "future", "is_done", "num_awaited", "request", "waiters")
+    __slots__ = ("call", "cells", "error", "future", "is_done", "num_awaited", "process", "request", "waiters")
 
     def __init__(self, request: "Request", future: Future) -> None:
         self.request = request
         self.future = future
         self.call: Call | None = None
+        self.cells: dict[Cell, None] = {}
         self.num_awaited = 0
         self.waiters: list[RestorationWaiter] = []
+        self.process = ""
         self.is_done = False
         self.error: DyOrcError | None = None
 

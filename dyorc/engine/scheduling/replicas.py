@@ -110,10 +110,13 @@ class Replica:
         processor: The cores that it shares with others; None if it has its own device.
         process: Where it holds residents, with other programs of its group; None if it has none.
         is_leaving: Whether it will end soon: it gets no more batches.
+        is_surplus: Whether it is to be parked once its process holds no residents.
         prefetch_ns: When the next batch may be sent after it, so that it arrives as the running one ends.
     """
 
-    __slots__ = ("batches", "is_leaving", "latency", "node", "pool", "prefetch_ns", "process", "processor", "replica_id")
+    __slots__ = (
+        "batches", "is_leaving", "is_surplus", "latency", "node", "pool", "prefetch_ns", "process", "processor", "replica_id",
+    )  # fmt: skip
 
     def __init__(self, replica_id: str, node: str, pool: "ReplicaPool", processor: Processor | None = None) -> None:
         self.replica_id = replica_id
@@ -121,6 +124,7 @@ class Replica:
         self.pool = pool
         self.processor = processor
         self.process: Process | None = None
+        self.is_surplus = False
         self.batches: dict[int, Batch] = {}
         self.latency = LatencyModel(prior=pool.latency)
         self.prefetch_ns = NEVER_NS

@@ -66,7 +66,8 @@ def calls_belong_to_requests(engine: Engine) -> None:
     for where, call in placed_calls(engine):
         request = call.segment.task.request
         is_kept = engine.tasks.requests.get(request.request_id) is request
-        if call.state is not CallState.WITHDRAWN and not is_kept:
+        is_over = call.state is CallState.WITHDRAWN or (call.state is CallState.SETTLED and call.parts is not None)
+        if not is_over and not is_kept:
             raise InvariantError(f"{call!r} is {call.state.name} {where} for a request that was forgotten")
 
 

@@ -238,7 +238,9 @@ def restorations_are_under_way(engine: Engine) -> None:
         )
         for future, restoration in request.restoring.items():
             call = restoration.call
-            if call is None:
+            if call is None and restoration.cells:
+                is_odd = not isinstance(future.producer, Call) or not is_unfinished(future.producer)
+            elif call is None:
                 is_odd = not restoration.num_awaited or restoration.num_awaited != waits[restoration]
             elif call.state is CallState.WAITING:
                 is_odd = not call.num_awaited or call.num_awaited != waits[call]

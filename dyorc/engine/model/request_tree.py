@@ -10,7 +10,7 @@ from dyorc.authoring.workflow import Workflow
 from dyorc.core.tensor import BlockId
 from dyorc.engine.model.futures import Argument, Future, Outcome
 from dyorc.engine.model.journal import BranchPoint, Entry, Segment, StreamPart
-from dyorc.engine.model.part_list import PartList, StreamArgument
+from dyorc.engine.model.part_list import Cell, PartList, StreamArgument
 from dyorc.engine.model.program_call import Call, Feed
 from dyorc.engine.model.request_context import RequestContext
 from dyorc.errors import DyOrcError
@@ -177,17 +177,19 @@ class Restoration:
         num_awaited: Restorations that it waits for, if the future is a task's.
         waiters: What needs the tensors: calls, other restorations, the future itself if a workflow reads it, a part of the
             answer, and the request if it is its answer.
+        cells: The lost parts, if the future is that of a call that yields: they are made again together.
         process: Where a resident has to be made again; empty: anywhere.
         is_done: Whether the tensors are there; the waiters are notified next.
         error: Why they cannot be made; the waiters are notified next.
     """
 
-    __slots__ = ("call", "error", "future", "is_done", "num_awaited", "process", "request", "waiters")
+    __slots__ = ("call", "cells", "error", "future", "is_done", "num_awaited", "process", "request", "waiters")
 
     def __init__(self, request: "Request", future: Future) -> None:
         self.request = request
         self.future = future
         self.call: Call | None = None
+        self.cells: dict[Cell, None] = {}
         self.num_awaited = 0
         self.waiters: list[RestorationWaiter] = []
         self.process = ""

@@ -40,6 +40,7 @@ class OngoingBatches:
         ongoing = batch.ongoing = Ongoing()
         ongoing.since_ns = self._turn.now_ns
         if call.parts is not None:
+            call.parts.num_again = 0
             ongoing.max_parts = self._limit(call)
         if call.streams:
             ongoing.starving.update(range(len(call.streams)))

@@ -123,9 +123,14 @@ class RetryPolicy:
         """Handles a batch that did not run because its inputs could not be read. Calls whose inputs are lost wait until they are
         restored. If no loss is known, the calls are tried again, a few times."""
         pool = batch.replica.pool
+        has_begun = batch.ongoing is not None and not pool.program.options.is_repeatable
         is_unknown = not any(self.lacks_inputs(call) for call in batch.calls)
         for call in batch.calls:
             if call.state is not CallState.RUNNING:
+                continue
+            if has_begun:
+                text = f"a stream that program {pool.program.name!r} reads was lost while it ran; the program is not declared "
+                fail(self._turn, pool, call, EffectLostError(f"{text}idempotent, so it is not run again"))
                 continue
             call.num_losses += is_unknown
             if call.num_losses >= self._max_attempts and not call.is_guess:

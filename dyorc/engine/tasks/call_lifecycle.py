@@ -154,6 +154,7 @@ class CallLifecycle:
                 break
         if call.parts is not None:
             self._parts.end(call.parts, None)
+            self._recovery.reconsider(call)
         self._turn.settle(call.future, outputs)
 
     def fail(self, call: Call, error: DyOrcError) -> None:
@@ -168,6 +169,7 @@ class CallLifecycle:
             return
         if call.parts is not None:
             self._parts.end(call.parts, error)
+            self._recovery.reconsider(call)
         self._turn.fail(call.future, error)
 
     def defer(self, call: Call) -> None:

@@ -98,6 +98,8 @@ class TaskEndings:
             else:
                 self._dispatcher.withdraw(entry)
                 entry.withdraw()
+                if (restoration := request.restoring.get(entry.future)) is not None and restoration.call is None:
+                    self._turn.restorations.append(restoration)  # another call has to make its parts again
             if entry is not request.root and is_effect(entry):
                 request.num_effects -= 1
         return cost_s

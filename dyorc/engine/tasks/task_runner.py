@@ -117,8 +117,7 @@ class TaskRunner:
         """Handles a call that the scheduler cannot run, or cannot run yet, and news of one that runs."""
         match end:
             case CallPart():
-                error = self._taking.take(end)
-                if error is not None:
+                if not self._taking.take(end) and (error := self._recovery.part_came(end)) is not None:
                     self._dispatcher.withdraw(end.call)
                     self._calls.fail(end.call, error)
             case CallStarted(call):

@@ -71,12 +71,19 @@ class TensorNeeds:
         return bool(missing)
 
     def _need(self, request: Request, future: Future, waiter: RestorationWaiter, process: str = "") -> None:
+        cell = future if isinstance(future, Cell) and isinstance(future.producer, Call) else None
+        if cell is not None and cell.producer is not None:
+            future = cell.producer.future  # the lost parts of a call are made again together
         restoration = request.restoring.get(future)
         if restoration is None:
             restoration = request.restoring[future] = Restoration(request, future)
             restoration.process = process
             self._turn.restorations.append(restoration)
         restoration.waiters.append(waiter)
+        if cell is not None and cell not in restoration.cells:
+            restoration.cells[cell] = None
+            if not restoration.is_done:
+                self._turn.restorations.append(restoration)  # it may have to go further
 
 
 class Fetches:
@@ -152,8 +159,16 @@ class Fetches:
             self._end(future, error)
         elif future.is_at_hand:
             self._end(future, None)
-        else:
+        elif not isinstance(future, Cell) or not self._is_lost_again(future):
             self._ask_for(future)
+
+    def _is_lost_again(self, cell: Cell) -> bool:
+        """Returns whether a part that was just restored was lost meanwhile. If so, it is restored once more, if it is needed."""
+        waiter = next((waiter for waiter in self.waiters.get(cell, ()) if _is_live(waiter)), None)
+        if waiter is None:
+            self.forget(cell)
+            return True
+        return self._is_missing(waiter, cell)
 
     def _end(self, future: Future, error: DyOrcError | None) -> None:
         if error is not None:

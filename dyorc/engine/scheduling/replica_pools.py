@@ -241,10 +241,10 @@ class ReplicaPool:
         """How many certain calls wait."""
         return sum([queue.size for queue in self.queues()]) if self.bound else self.queue.size
 
-    def release_suspect(self, now_ns: int) -> None:
+    def release_suspect(self, now_ns: int, *, is_stuck: bool = False) -> None:
         """Lets the next suspect call run, unless another one runs or its time has not come. Cost: looks at all replicas."""
         if not self.runs_suspect:
-            self.suspects.release(len(self.replicas), self.num_idle, now_ns)
+            self.suspects.release(len(self.replicas), self.num_idle, now_ns, is_stuck=is_stuck)
 
     @property
     def runs_suspect(self) -> bool:

@@ -309,7 +309,7 @@ class ReplicaPool:
         """Returns what there is to do. Cost: looks at all replicas."""
         num_running = sum([len(batch.calls) for batch in self._batches()])
         cost = self.mean_cost.value
-        num_queued = self.queue.size + len(self.suspects)
+        num_queued = self.num_queued + len(self.suspects)
         return Load(num_queued, num_running, self.line_of(cost), self.max_size(cost), self.waiting_bytes())
 
     def report(self) -> dict[str, Any]:

@@ -214,8 +214,8 @@ class Scheduler:
     def _is_bound(self, call: Call, pool: ReplicaPool) -> bool:
         """Returns whether a call can wait for its process, or for any. If not, its residents are given up."""
         process = self.processes.by_name.get(call.process)
-        if process is not None and pool.program.name not in process.parked:
-            return True
+        if process is not None and (pool.program.name not in process.parked or not pool.replicas):
+            return True  # also if it is parked everywhere: then it is loaded because calls wait
         call.process = ""
         if call.chain or not call.callee.signature.takes_residents:
             return True
@@ -301,7 +301,7 @@ class Scheduler:
     def report(self, program: str) -> dict[str, Any]:
         """Returns a program's queue and costs, as plain values; costs are None before the first batch."""
         pool = self.pools[program]
-        residents = self.processes.report(pool) if pool.has_process else {}
+        residents: dict[str, Any] = self.processes.report(pool) if pool.has_process else {}
         return pool.report() | residents | {"num_refused_inputs": self._refusals.num_of.get(program, 0)}
 
     # Replicas

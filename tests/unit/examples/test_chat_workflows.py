@@ -162,7 +162,7 @@ def test_many_at_once_share_batches_and_an_engine_that_always_guesses_changes_no
     rng, sizes = random.Random(seed), set[int]()
     while world.in_flight:
         batch = rng.choice([batch for batch in world.in_flight.values() if world.can_go_on(batch)])
-        sizes.add(len(batch.calls))
+        sizes.add(batch.size)
         world.finish(batch)
     for (_, question), request in requests.items():
         assert b"".join(world.part_values(request)) == example.by_hand(question)

@@ -62,7 +62,7 @@ def _show_rates(client: dyorc.Client, pool: ThreadPoolExecutor, workflow: str, q
     one = partial(ask, client, workflow)
     _, rate = timed(lambda: [one(question) for question in questions[:NUM_ALONE]])
     answers, rate_of_all = timed(lambda: list(pool.map(one, questions)))
-    print(f"{workflow}: {rate:,.0f} tokens/s with one client, {rate_of_all:,.0f} with {NUM_CLIENTS}; ", end="")
+    print(f"{workflow}: {rate:,.0f} tokens/s with one client, {rate_of_all:,.0f} tokens/s with {NUM_CLIENTS} clients; ", end="")
     print(f"{_num_equal(answers, wanted)} of {len(wanted)} answers are those of the plain loop")
 
 

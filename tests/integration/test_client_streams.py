@@ -106,7 +106,7 @@ async def test_closing_a_stream_ends_the_programs_that_yield_it(
         else:
             async with AsyncClient(url) as client, aclosing(client.stream("counted", **ENDLESS)) as parts:
                 assert await anext(parts) == 2
-        await wait_until_async(lambda: _noted(notes))
+        await wait_until_async(lambda: _noted(notes), "both programs are closed")
 
 
 def _read_one(url: str) -> None:

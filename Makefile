@@ -16,10 +16,11 @@ PIP_INSTALL := flock $(VENV)/.made $(BIN)/pip install --quiet --disable-pip-vers
 PYTEST_SIDE_BY_SIDE := $(BIN)/python -m pytest -n auto
 DIGITS := examples/digits/weights/large.safetensors
 GUARDED := examples/guarded/weights/generator.safetensors
+CHAT := examples/chat/weights/main.safetensors
 ROUTER := examples/router/weights/smalltalk.safetensors
 RETRIEVAL := examples/retrieval/weights/index.safetensors
 LOOP := benchmarks/workloads/loop/weights/refiner.safetensors
-PREPARED := $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) $(RETRIEVAL) $(VENV)/.speech $(LOOP) $(TRITONCLIENT)/.made $(HELM)/.made $(DOCS)/.made
+PREPARED := $(VENV)/.dev $(DIGITS) $(GUARDED) $(CHAT) $(ROUTER) $(RETRIEVAL) $(VENV)/.speech $(LOOP) $(TRITONCLIENT)/.made $(HELM)/.made $(DOCS)/.made
 USUAL := not slow and not dist and not compose
 CORE := $(addprefix tests/,unit/engine unit/authoring unit/gateway/test_json_inputs.py unit/gateway/test_json_pieces.py unit/gateway/test_request_parser.py unit/gateway/test_answer_writer.py unit/scaling property/test_unix_framing.py)
 # What make test-pythons looks for: on the PATH, and where pyenv keeps them.
@@ -377,6 +378,9 @@ $(DIGITS): $(VENV)/.demo examples/digits/train.py examples/digits/digits_nets.py
 
 $(GUARDED): $(VENV)/.demo $(addprefix examples/guarded/,train.py guarded_nets.py guarded_texts.py)
 	$(BIN)/python examples/guarded/train.py
+
+$(CHAT): $(VENV)/.demo $(addprefix examples/chat/,train.py chat_cache.py chat_model.py chat_texts.py chat_tokens.py plain_loop.py)
+	$(BIN)/python examples/chat/train.py
 
 $(ROUTER): $(VENV)/.router $(addprefix examples/router/,train.py router_minilm.py router_nets.py router_texts.py)
 	$(BIN)/python examples/router/train.py

@@ -1,6 +1,7 @@
 """`dyorc.run`: a workflow in this process, without server, Ray or sockets.
 
-The same engine decides; programs run here, one batch at a time. For notebooks, unit tests and a first try.
+The same engine decides; programs run here, one batch at a time, and those that wait or yield on their own threads. For notebooks,
+unit tests and a first try.
 """
 
 import signal
@@ -107,10 +108,7 @@ def _answers(workflow: Workflow, request: RequestArrived) -> Iterator[Any]:
     failures: list[str] = []
     calls = LocalCalls()
     try:
-        while events or calls.wait():
-            events.extend(calls.events)
-            calls.events.clear()
-            batch = list(events)
+        while batch := [*events, *(() if events else calls.wait())]:
             events.clear()
             with _interruptible():
                 actions = engine.handle(batch, time.monotonic_ns())

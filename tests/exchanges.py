@@ -11,9 +11,9 @@ from dyorc.answering.tensor_exchange import OWN, Tensors
 from dyorc.config import TransportConfig
 from dyorc.core.tensor import TensorRef, blocks_of
 from dyorc.transport.arena_views import ArenaView
-from dyorc.transport.column_codec import Frame, Rows
+from dyorc.transport.column_codec import ColumnHeader, Frame, Rows
 from dyorc.transport.inbox import Inbox
-from dyorc.transport.messages import BatchReply, BatchRequest, decode, encode
+from dyorc.transport.messages import BatchColumn, BatchReply, BatchRequest, ResidentColumn, decode, encode
 from dyorc.transport.tensor_path import TensorExchange
 from dyorc.transport.tiers import ByteSpan, TensorHolder
 
@@ -26,6 +26,11 @@ Call = tuple[TensorRef, ...]
 def over_the_wire(frames: Sequence[Frame]) -> list[Frame]:
     """Returns frames as received by a socket: the same bytes, in memory that belongs to the receiver."""
     return [memoryview(bytearray(frame)) for frame in frames]
+
+
+def of_tensors(columns: Sequence[BatchColumn]) -> list[ColumnHeader]:
+    """Returns the columns that are not residents."""
+    return [column for column in columns if not isinstance(column, ResidentColumn)]
 
 
 def exchange(
@@ -57,7 +62,7 @@ class TensorPath:
         headers, frames = self.producer.outbox.write(columns)
         reply = decode(encode(BatchReply(self.producer.holder.holder_id, 1, headers, 0.0)))
         assert isinstance(reply, BatchReply)
-        return self.tensors.refs(reply.replica_id, reply.columns, over_the_wire(frames))
+        return self.tensors.refs(reply.replica_id, of_tensors(reply.columns), over_the_wire(frames))
 
     def request(self, calls: Sequence[Call]) -> tuple[BatchRequest, list[Frame]]:
         """Returns the batch of these calls, as the consumer receives it."""
@@ -69,7 +74,7 @@ class TensorPath:
     def deliver(self, calls: Sequence[Call]) -> list[Rows]:
         """Returns the columns of these calls, as the consumer reads them. Valid until `inbox.done`."""
         request, frames = self.request(calls)
-        return self.inbox.read(request.columns, frames, request.holders)
+        return self.inbox.read(of_tensors(request.columns), frames, request.holders)
 
     def release(self, calls: Sequence[Call]) -> None:
         """Releases tensors that are no longer needed."""

@@ -116,6 +116,18 @@ def read(response: httpx.Response) -> Answer:
     return Answer(head, outputs, frozenset(binary))
 
 
+def frames(body: bytes) -> list[tuple[dict[str, Any], bytes]]:
+    """Returns each frame of a stream: its JSON, and what follows it."""
+    found: list[tuple[dict[str, Any], bytes]] = []
+    at = 0
+    while at < len(body):
+        json_bytes, rest_bytes = struct.unpack_from("<II", body, at)
+        at += 8 + json_bytes + rest_bytes
+        found.append((json.loads(body[at - json_bytes - rest_bytes : at - rest_bytes]), body[at - rest_bytes : at]))
+    assert at == len(body)
+    return found
+
+
 def error_text(response: httpx.Response) -> str:
     """Returns the text of an error, which must be a JSON object of the one form."""
     assert response.headers["content-type"].startswith("application/json"), response.headers

@@ -35,6 +35,7 @@ class BlockLeases:
         counts: Leases on each known block.
         lost: Known blocks that cannot be read.
         unleased: Blocks that have lost their last lease in this turn; some may have one again.
+        evicted: Blocks that were dropped though they were leased.
     """
 
     def __init__(self) -> None:
@@ -42,6 +43,7 @@ class BlockLeases:
         self.lost: set[BlockId] = set()
         self.holders = {""}
         self.unleased: dict[BlockId, None] = {}
+        self.evicted: list[BlockId] = []
 
     # Leases
 
@@ -113,6 +115,12 @@ class BlockLeases:
         self.lost |= known
         return bool(known)
 
+    def evict(self, block: BlockId) -> None:
+        """Frees a block that its readers need, but have made again. Nothing may be reading it."""
+        if block in self.counts:
+            self._forget(block)
+            self.evicted.append(block)
+
     def holder_joined(self, holder: str) -> None:
         """Adds a process. One that is known already keeps what it holds."""
         self.holders.add(holder)
@@ -122,6 +130,7 @@ class BlockLeases:
         if holder not in self.holders:
             return False
         self.holders.discard(holder)
+        self.evicted = [block for block in self.evicted if block[0] != holder]
         held = [block for block in self.counts if block[0] == holder]
         for block in held:
             self._forget(block)
@@ -140,6 +149,8 @@ class BlockLeases:
         self.unleased.clear()
         for block in released:
             self._forget(block)
+        if self.evicted:
+            released, self.evicted = self.evicted + released, []
         return ReleaseTensors(released) if released else None
 
     def expected_counts(self, leases: Iterable[Iterable[BlockId]]) -> Counter[BlockId]:

@@ -111,19 +111,22 @@ class Engine:
             self._apply(event)
         for timer in self.timers.pop_due(now_ns):
             self._fire(timer)
+        leases = self.leases
         while True:
             self.tasks.drain()
             self.scheduler.drain()
-            if not turn.has_work():
+            if turn.has_work():
+                continue
+            if (leases.unleased or leases.evicted) and (released := leases.flush()) is not None:
+                self.scheduler.forget(released.blocks)
+                turn.actions.append(released)
+            if not turn.touched:  # released residents make room for others
                 break
         if turn.postponed:
             self.timers.set(now_ns, TimerKind.TURN, "")
         at_ns = self.timers.next_announcement()
         if at_ns is not None:
             turn.actions.append(SetTimer(at_ns))
-        if self.leases.unleased and (released := self.leases.flush()) is not None:
-            self.scheduler.forget(released.blocks)
-            turn.actions.append(released)
         return turn.finish()
 
     def statistics(self, name: str, unix_offset_ns: int = 0) -> ModelStatistics:

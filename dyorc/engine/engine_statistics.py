@@ -66,6 +66,24 @@ class HoldCounts:
         self.held_ns += max(0, held_ns)
 
 
+class PartTimes:
+    """When parts came: of a program's calls, or of the requests of a workflow that streams.
+
+    Attributes:
+        first: How long the first part of each took.
+        between: How long each of the others took after the one before.
+    """
+
+    __slots__ = ("between", "first")
+
+    def __init__(self) -> None:
+        self.first, self.between = Histogram(), Histogram()
+
+    def add(self, index: int, took_ns: int) -> None:
+        """Counts a part."""
+        (self.between if index else self.first).add(took_ns)
+
+
 class ModelRecord:
     """The counters of one model. Plain sums, because every batch adds to them; `totals` makes the report. One thread.
 
@@ -74,6 +92,8 @@ class ModelRecord:
         latency: How long answered requests took; of a program, how long its batches took once their replica was free for them.
         waits: How long the program's calls waited for a replica.
         reasons: Batches that ran, by why they were formed.
+        parts: When parts came; None if there never was one.
+        cost: What the calls of all batches cost, of a program that declares it.
         moves: By tier, how many bytes of inputs came that way, and how long replicas waited for them, in seconds.
         effect_failures: Unreported effects of the workflow's requests that failed, or were lost, by the codes of their errors.
         num_replays: How many times the workflow was run again because no guess was right.
@@ -81,8 +101,8 @@ class ModelRecord:
 
     __slots__ = (
         "_batches", "_execution_count", "_fail", "_infer_ns", "_inference_count", "_input_ns", "_last_ns", "_num_run",
-        "_output_ns", "_queue_ns", "_success_ns", "effect_failures", "failures", "guesses", "holds", "latency", "moves", "name",
-        "num_replays", "reasons", "waits",
+        "_output_ns", "_queue_ns", "_success_ns", "cost", "effect_failures", "failures", "guesses", "holds", "latency", "moves",
+        "name", "num_replays", "parts", "reasons", "waits",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -93,6 +113,8 @@ class ModelRecord:
         self.reasons: dict[str, int] = {}
         self.guesses, self.holds = GuessCounts(), HoldCounts()
         self.num_replays = 0
+        self.parts: PartTimes | None = None
+        self.cost = 0.0
         self.moves: dict[str, tuple[int, float]] = {}
         self._inference_count = self._execution_count = self._success_ns = 0
         self._num_run = self._queue_ns = self._input_ns = self._infer_ns = self._output_ns = 0
@@ -133,6 +155,12 @@ class ModelRecord:
         self._input_ns += number * times.input_ns
         self._infer_ns += number * times.infer_ns
         self._output_ns += number * times.output_ns
+
+    def count_part(self, index: int, took_ns: int) -> None:
+        """Counts a part of a call or request, and how long it took since the one before, or since the beginning."""
+        if self.parts is None:
+            self.parts = PartTimes()
+        self.parts.add(index, took_ns)
 
     def add_transfer(self, tier: str, num_bytes: int, took_s: float) -> None:
         """Counts inputs of a batch that came by one tier."""

@@ -77,6 +77,10 @@ class Dispatcher(Protocol):
         """Lets a call that yields go on, if it runs, as far as its stream was read."""
         ...
 
+    def evict(self, blocks: Iterable[BlockId]) -> None:
+        """Drops residents that are to be computed again elsewhere."""
+        ...
+
     def feed(self, call: Call, stream: int, index: int, tensors: tuple[TensorRef, ...]) -> None:
         """Sends a running call the next part of one of its streams."""
         ...

@@ -26,6 +26,7 @@ from dyorc.errors import TransportError
 from dyorc.leader_election.leader import LeaderTerm
 from dyorc.models.status import StatusBoard
 from dyorc.orchestrator.batch_messages import BatchMessages
+from dyorc.orchestrator.holding_processes import HoldingProcesses
 from dyorc.orchestrator.replica_registry import ReplicaRegistry, Scale
 from dyorc.system.log_throttle import LogThrottle
 from dyorc.transport.arena_file import sweep
@@ -49,6 +50,7 @@ from dyorc.transport.messages import (
     PartReply,
     PartsTaken,
     ReleaseBlocks,
+    ReleaseResidents,
     ReplicaHello,
     ReplicaWelcome,
     StageSpans,
@@ -114,6 +116,7 @@ class LinkFleet:
         self._last_words: dict[str, str] = {}  # why replicas said that their processes were about to end
         self._stagers: dict[str, bytes] = {}
         self._staged: dict[BlockId, set[str]] = {}
+        self._processes = HoldingProcesses()
         self._refused = LogThrottle(_log, "message_refused")
         self._batches = BatchMessages(tensors)
         self._logs: bytes | None = None  # tells how to log, if that has changed
@@ -195,7 +198,11 @@ class LinkFleet:
             if holder_id != OWN:
                 held.setdefault(holder_id, []).append(block)
         for holder_id, numbers in held.items():
-            self._send(holder_id, [encode(ReleaseBlocks(tuple(numbers)))])
+            replica_id = self._processes.replica_in(holder_id)
+            if replica_id is not None:
+                self._tell(replica_id, ReleaseResidents(tuple(numbers)))
+            else:
+                self._tell(holder_id, ReleaseBlocks(tuple(numbers)))
         if self._staged:
             fetched: dict[str, list[BlockId]] = {}
             for block in blocks:
@@ -310,8 +317,10 @@ class LinkFleet:
                 self._send(replica_id, [self._logs])
         if isinstance(hello, Parked):
             self._registry.replica_parked(hello)
-        elif self._registry.replica_ready(hello):
-            self._post(ReplicaJoined(replica_id, hello.program, hello.holder.node, hello.num_cores))
+            return
+        self._processes.join(replica_id, hello.process)
+        if self._registry.replica_ready(hello):
+            self._post(ReplicaJoined(replica_id, hello.program, hello.holder.node, hello.num_cores, hello.process))
 
     # Replicas that go
 
@@ -342,6 +351,7 @@ class LinkFleet:
         del self._peers[replica_id]
         self._welcomed.discard(replica_id)
         self._last_words.pop(replica_id, None)
+        self._processes.leave(replica_id)
         self._registry.replica_left(replica_id)
         self._tensors.leave(replica_id)
         forget = encode(Forget(replica_id))

@@ -9,6 +9,7 @@ from typing import Any
 
 from dyorc.authoring.program import Program
 from dyorc.config import DeploymentConfig
+from dyorc.ray_serve.replica_groups import ReplicaGroup, refuse_addition, settle_groups
 from dyorc.replica.assignment import ForkServerSpec, Hosting, Identity, ProgramSource, ReplicaAssignment, Uplink, new_replica_id
 from dyorc.system.processors import num_processors
 
@@ -47,10 +48,41 @@ class ReplicaSpecs:
         self.programs = dict(programs)
         for program in programs:
             check_plan(program)
+        self._groups = {group.first: group for group in settle_groups(programs)}
         self._config = config
         self._place = place
         self._node = node
         self._stopped_timeout_s = stopped_timeout_s
+
+    @property
+    def firsts(self) -> list[Program]:
+        """The programs that stand for their groups, with Serve; a program that shares nothing stands for itself."""
+        return list(self._groups)
+
+    @property
+    def names_of_groups(self) -> list[list[str]]:
+        """The names of the programs in each group."""
+        return [group.names for group in self._groups.values()]
+
+    def first_of(self, program: str) -> str:
+        """Returns the name of the program that stands for a program's group."""
+        return next((names[0] for names in self.names_of_groups if program in names), program)
+
+    def add(self, program: Program, source: ProgramSource) -> None:
+        """Adds a program. See `refuse_addition`."""
+        refuse_addition(program)
+        self.programs[program] = source
+        self._groups[program] = ReplicaGroup("", (program,))
+
+    def remove(self, program: Program) -> None:
+        """Removes a program."""
+        del self.programs[program]
+        self._groups.pop(program, None)
+
+    def companions(self, program: Program) -> tuple[str, tuple[ProgramSource, ...]]:
+        """Returns the group that a program stands for, and where the other programs of it are found."""
+        group = self._groups[program]
+        return group.name, tuple(self.source(other) for other in group.programs[1:])
 
     def source(self, program: Program) -> ProgramSource:
         """Returns where a program is found."""
@@ -75,12 +107,14 @@ class ReplicaSpecs:
 
     def assignment(self, program: Program, uplink: Uplink) -> ReplicaAssignment:
         """Returns the assignment of a new replica on this machine. Only for programs that are known."""
+        group, companions = self.companions(program)
         identity = Identity(
             replica_id=new_replica_id(program.name), program=program.name, node=self._node or "", num_cores=num_processors()
         )
         return ReplicaAssignment(
             source=self.source(program), identity=identity, uplink=uplink, num_threads=self._num_threads(program),
             graceful_s=self._config.graceful_shutdown_timeout_s, environment=self._environment(program),
+            group=group, companions=companions,
         )  # fmt: skip
 
     def actor_options(self, program: Program, num_devices: float) -> Mapping[str, Any]:
@@ -96,10 +130,10 @@ class ReplicaSpecs:
         options = _reserved_options(program)
         if not _shares_device(program):
             return options
-        owners = [other.options for other in self.programs if not _shares_device(other)]
+        owners = [other.options for other in self.firsts if not _shares_device(other)]
         num_owned = sum(each.num_gpus * each.num_processes * max(each.bounds.max_replicas, 1) for each in owners)
         free = num_devices - num_owned
-        num_sharing = sum(other.options.bounds.max_replicas for other in self.programs if _shares_device(other))
+        num_sharing = sum(other.options.bounds.max_replicas for other in self.firsts if _shares_device(other))
         if free <= 0:
             return options
         part = 1 / math.ceil(num_sharing / int(free)) if free >= 1 else free / num_sharing
@@ -108,12 +142,12 @@ class ReplicaSpecs:
     @property
     def num_cpus_wanted(self) -> float:
         """CPUs that all replicas together reserve."""
-        return sum(_num_cpus(program) * num_at_start(program) for program in self.programs)
+        return sum(_num_cpus(program) * num_at_start(program) for program in self.firsts)
 
     @property
     def num_cpus_at_most(self) -> float:
         """CPUs that all replicas together reserve when all programs are scaled up."""
-        return sum(_num_cpus(program) * max(program.options.bounds.max_replicas, 1) for program in self.programs)
+        return sum(_num_cpus(program) * max(program.options.bounds.max_replicas, 1) for program in self.firsts)
 
     def _environment(self, program: Program) -> dict[str, str]:
         """Returns the variables that libraries with their own threads read when they are loaded."""

@@ -54,8 +54,8 @@ class ServeReplicas:
         self._is_deployed = False
         self._asking = set[asyncio.Future[Any]]()  # threads that wait for Serve
         self._releasing: asyncio.Task[None] | None = None
-        self._scaling = ServeScaling({program.name: num_at_start(program) for program in plans.programs}, self._application)
-        for program in plans.programs:
+        self._scaling = ServeScaling({program.name: num_at_start(program) for program in plans.firsts}, self._application)
+        for program in plans.firsts:
             self._scaling.scale(program.name, program.options.bounds.num_at_start)
 
     async def prepare(self, program: Program, num: int) -> None:
@@ -66,17 +66,17 @@ class ServeReplicas:
     async def prepare_all(self, address: str) -> None:
         """Starts loading all replicas. They dial in to `address`."""
         self._uplink = replace(self._uplink, address=address)
-        await asyncio.gather(*(self.prepare(program, program.options.bounds.num_at_start) for program in self._plans.programs))
+        await asyncio.gather(*(self.prepare(program, program.options.bounds.num_at_start) for program in self._plans.firsts))
 
     async def add(self, program: Program, source: ProgramSource) -> None:
         """Starts replicas of another program, now and from now on.
 
         Raises:
-            DefinitionError: If it cannot be served by its plan.
+            DefinitionError: If it cannot be served by its plan, or shares a process with others.
             LaunchError: If Serve refuses them twice.
         """
         check_plan(program)
-        self._plans.programs[program] = source
+        self._plans.add(program, source)
         self._scaling.add(program.name, num_at_start(program))
         await self.prepare(program, program.options.bounds.num_at_start)
         if self._is_deployed:  # otherwise it is about to be, with all others
@@ -86,8 +86,8 @@ class ServeReplicas:
 
     async def remove(self, program: Program) -> None:
         """Ends the replicas of a program, and waits until they have ended."""
-        if program not in self._plans.programs:
-            return
+        if program not in self._plans.firsts:
+            return  # it ends with the program that stands for its group
         self._scaling.remove(program.name)
         if self._ahead is not None:
             self._ahead.drop(program.name)
@@ -95,7 +95,7 @@ class ServeReplicas:
             if self._is_deployed:
                 await self._ask(lambda: self._delete([program]))
         finally:
-            del self._plans.programs[program]
+            self._plans.remove(program)
 
     async def deploy(self) -> None:
         """Deploys all replicas. They dial in as they come up; this does not wait for them.
@@ -105,7 +105,7 @@ class ServeReplicas:
         """
         nums_before: dict[str, int] = {}
         done: set[Program] = set()
-        while programs := [program for program in self._plans.programs if program not in done]:  # others may come meanwhile
+        while programs := [program for program in self._plans.firsts if program not in done]:  # others may come meanwhile
             await start_with_retry("the programs on Ray Serve", lambda: nums_before.update(self._deploy(programs)), lambda: None)
             done.update(programs)
         self._is_deployed = True
@@ -133,7 +133,7 @@ class ServeReplicas:
         from ray import serve
         from ray.serve._private.common import ReplicaState
 
-        programs = {self._application(program.name): program.name for program in list(self._plans.programs)}
+        programs = {self._application(program.name): program.name for program in self._plans.firsts}
         return {
             programs[name]: sum(each.replica_states.get(ReplicaState.RUNNING, 0) for each in application.deployments.values())
             for name, application in serve.status().applications.items()
@@ -141,10 +141,15 @@ class ServeReplicas:
         }
 
     def _names(self) -> list[str]:
-        return [program.name for program in list(self._plans.programs)]
+        return [program.name for program in self._plans.firsts]
 
     def scale(self, program: str, num_processes: int) -> None:
-        """Keeps this many replicas of a program, from now on. Additional ones start at once where that is possible."""
+        """Keeps this many replicas of a program, from now on. Additional ones start at once where that is possible.
+
+        Replicas of a group are those of the program that stands for it: all its programs have the same number.
+        """
+        if self._plans.first_of(program) != program:
+            return
         num_more = self._scaling.scale(program, num_processes)
         if self._ahead is not None and num_more:
             self._ahead.scale(program, num_more, self._uplink)
@@ -173,7 +178,10 @@ class ServeReplicas:
         """The plan of each program (`PersistentApplications`); empty if no other orchestrator can have deployed them."""
         if self._lasting is None:
             return {}
-        return {program.name: self._lasting.plan(program, source) for program, source in list(self._plans.programs.items())}
+        plans = {program.name: self._lasting.plan(program, source) for program, source in list(self._plans.programs.items())}
+        for names in self._plans.names_of_groups:  # a process is replaced if any of its programs has changed
+            plans |= dict.fromkeys(names, "+".join(plans[name] for name in names))
+        return plans
 
     def _application(self, program: str) -> str:
         return program if self._lasting is None else self._lasting.application(program)
@@ -205,7 +213,9 @@ class ServeReplicas:
                 logging_config={"log_level": "WARNING", "enable_access_log": False},
             )
             source = replace(self._plans.source(program), plan=plan)
-            bound = deployment.bind(source, self._uplink, self._plans.hosting(program))
+            group, others = self._plans.companions(program)
+            companions = tuple(replace(other, plan=plans.get(other.program, "")) for other in others)
+            bound = deployment.bind(source, self._uplink, self._plans.hosting(program), group, companions)
             application = self._application(program.name)
             targets.append(serve.RunTarget(bound, name=application, route_prefix=None, external_scaler_enabled=True))
         serve.run_many(targets, wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
@@ -213,7 +223,7 @@ class ServeReplicas:
 
     async def delete(self) -> None:
         """Ends all replicas, and waits until they have ended."""
-        await self._ask(lambda: self._delete(list(self._plans.programs)))
+        await self._ask(lambda: self._delete(self._plans.firsts))
 
     def _delete(self, programs: Sequence[Program]) -> None:
         from ray import serve
@@ -229,7 +239,7 @@ class ServeReplicas:
         from ray import serve
 
         complaints: dict[str, str] = {}
-        programs = {self._application(program.name): program.name for program in self._plans.programs}
+        programs = {self._application(program.name): program.name for program in self._plans.firsts}
         for name, application in serve.status().applications.items():
             for deployment in application.deployments.values() if name in programs else ():
                 if deployment.message and deployment.status.value in ("UNHEALTHY", "UPDATING", "DEPLOY_FAILED"):

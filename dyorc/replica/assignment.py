@@ -64,6 +64,7 @@ class Identity:
         host: The machine's address for other nodes; not used on one node.
         num_cores: The machine's cores, if the program runs on them; 0 if it has its own device.
         device: Ray's name for its device, if it has one.
+        process: The name of what it shares with other programs of its group (`ReplicaHello`); empty if it shares nothing.
     """
 
     replica_id: str
@@ -72,6 +73,7 @@ class Identity:
     host: str = ""
     num_cores: int = 0
     device: str = ""
+    process: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,9 +130,13 @@ def _section_of(kind: type[BaseModel], values: Any) -> BaseModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaAssignment:
-    """All that a forked process needs to become a replica.
+    """All that a forked process needs to become a replica, or the replicas of a group of programs.
 
     Attributes:
+        source: Where it finds its program; of a group, the first one.
+        identity: Which replica it is; of a group, the first one.
+        group: The group whose programs share the process, and residents; empty: it has one program, without residents.
+        companions: Where it finds the group's other programs.
         num_threads: Threads that its program should use.
         graceful_s: How long its running batch may take once it has no owner.
         environment: Variables that differ from the fork server's.
@@ -142,13 +148,26 @@ class ReplicaAssignment:
     num_threads: int
     graceful_s: float
     environment: dict[str, str] = field(default_factory=dict[str, str])
+    group: str = ""
+    companions: tuple[ProgramSource, ...] = ()
+
+    @property
+    def replicas(self) -> list[tuple[ProgramSource, Identity]]:
+        """The replicas in the process: where each finds its program, and which it is."""
+        token = self.identity.replica_id.rpartition("#")[2]
+        first = replace(self.identity, process=f"{self.group}#{token}" if self.group else "")
+        others = [
+            (source, replace(first, replica_id=f"{source.program}#{token}", program=source.program)) for source in self.companions
+        ]
+        return [(self.source, first), *others]
 
     @property
     def key(self) -> str:
-        """Identifies its program: replicas with the same key can replace each other."""
+        """Identifies its programs: processes with the same key can replace each other."""
         source, bundle = self.source, self.source.bundle
         code = source.plan if bundle is None else bundle.digest
-        return f"{source.target}|{source.program}|{self.identity.program}|{code}"
+        others = "".join(f"+{other.program}" for other in self.companions)
+        return f"{source.target}|{source.program}{others}|{self.identity.program}|{code}"
 
     def for_another(self) -> "ReplicaAssignment":
         """Returns the assignment of another copy."""

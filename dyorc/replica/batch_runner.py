@@ -3,14 +3,15 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dyorc.engine.request_trace import Move
 from dyorc.errors import TransportError
 from dyorc.replica.executor import BatchError, BatchResult, ProgramExecutor
-from dyorc.replica.resident_table import ResidentRows
+from dyorc.replica.resident_table import ResidentRows, ResidentTable
 from dyorc.transport.column_codec import ColumnHeader, Frame, Rows, StoredColumn, StoredRows
 from dyorc.transport.inbox import Inbox, InputsLostError
-from dyorc.transport.messages import BatchFailure, BatchReply, BatchRequest, InputsLost, encode
+from dyorc.transport.messages import BatchColumn, BatchFailure, BatchReply, BatchRequest, InputsLost, ResidentColumn, encode
 from dyorc.transport.outbox import NoRoomError, Outbox
 
 
@@ -30,15 +31,28 @@ class RoomWait:
 
 
 class BatchRunner:
-    """Runs the batches of one replica. One thread."""
+    """Runs the batches of one replica. One thread.
 
-    def __init__(self, replica_id: str, executor: ProgramExecutor, inbox: Inbox, outbox: Outbox, room_wait: RoomWait) -> None:
+    Args:
+        residents: What its process holds; None if it shares nothing.
+    """
+
+    def __init__(
+        self,
+        replica_id: str,
+        executor: ProgramExecutor,
+        inbox: Inbox,
+        outbox: Outbox,
+        room_wait: RoomWait,
+        residents: ResidentTable | None = None,
+    ) -> None:
         self._replica_id = replica_id
         self._executor = executor
         executor.reuse_memory()  # its outputs are written before the next batch
         self._inbox = inbox
         self._outbox = outbox
         self._room_wait = room_wait
+        self._residents = residents
 
     def answer(self, request: BatchRequest, frames: list[Frame], send: Callable[[list[Frame]], None]) -> None:
         """Runs a batch and sends the message that answers it."""
@@ -52,33 +66,50 @@ class BatchRunner:
     def _answer(self, request: BatchRequest, frames: list[Frame]) -> list[Frame]:
         try:
             started_s = time.perf_counter()
-            columns = self._inbox.read(request.columns, frames, request.holders)
+            columns = self._read(request, frames)
             fetch_s = time.perf_counter() - started_s
             moves = self._inbox.moves.take()
-            result = self._executor.run(columns, request.statics, self._outbox.reserve, request.span)
+            result = self._executor.run(columns, request.statics, self._outbox.reserve, request.span, request.chain)
             self._inbox.check()
             if isinstance(result, BatchResult):
-                outputs = [rows for rows in result.outputs if not isinstance(rows, ResidentRows)]
-                if len(outputs) < len(result.outputs):
-                    raise TransportError("programs with residents run in the server's process only (dyorc serve --in-process)")
-                return self._hand_out(request, result, outputs, fetch_s, moves)
+                return self._hand_out(request, result, fetch_s, moves)
         except InputsLostError as error:
             return [encode(InputsLost(self._replica_id, request.batch_id, error.blocks, str(error)))]
         except TransportError as error:
             result = BatchError.of(error)
         return [encode(BatchFailure(self._replica_id, request.batch_id, result.error_type, result.message, result.traceback))]
 
-    def _hand_out(
-        self, request: BatchRequest, result: BatchResult, outputs: Sequence[Rows], fetch_s: float, moves: tuple[Move, ...]
-    ) -> list[Frame]:
+    def _read(self, request: BatchRequest, frames: list[Frame]) -> list[Rows]:
+        """Returns the inputs of a batch.
+
+        Raises:
+            InputsLostError: If one is gone.
+        """
+        tensors = [column for column in request.columns if not isinstance(column, ResidentColumn)]
+        rows = self._inbox.read(tensors, frames, request.holders)
+        if len(tensors) == len(request.columns):
+            return rows
+        left = iter(rows)
+        return [self._look_up(column) if isinstance(column, ResidentColumn) else next(left) for column in request.columns]
+
+    def _look_up(self, column: ResidentColumn) -> list[Any]:
+        residents = self._residents
+        if residents is None or residents.process != column.process:
+            blocks = [(column.process, number) for number in column.numbers]
+            raise InputsLostError(blocks, f"residents of process {column.process!r} cannot be read in another")
+        return [residents.get(number) for number in column.numbers]
+
+    def _hand_out(self, request: BatchRequest, result: BatchResult, fetch_s: float, moves: tuple[Move, ...]) -> list[Frame]:
         """Returns the reply of a batch that ran, once there is room for its outputs."""
         ran_s = time.perf_counter()
         wait_s = self._room_wait.limit_s * request.room_share
         give_up_s = time.monotonic() + wait_s
+        outputs = [rows for rows in result.outputs if not isinstance(rows, ResidentRows)]
         while True:
             try:
-                columns, parts = self._outbox.write(outputs)
-                self._check(columns)
+                stored, parts = self._outbox.write(outputs)
+                self._check(stored)
+                columns = stored if len(stored) == len(result.outputs) else self._keep(result.outputs, stored)
                 gather_s, publish_s = fetch_s + result.stack_s, result.split_s + time.perf_counter() - ran_s
                 infer_s = result.execute_s - result.stack_s - result.split_s
                 reply = BatchReply(
@@ -93,6 +124,19 @@ class BatchRunner:
                         encode(BatchFailure(self._replica_id, request.batch_id, "NoRoomError", message, "", is_capacity=True))
                     ]
                 self._room_wait.once()
+
+    def _keep(self, outputs: Sequence[Rows | ResidentRows], stored: Sequence[ColumnHeader]) -> tuple[BatchColumn, ...]:
+        """Adds the residents among a batch's outputs to the process's table. Returns the headers of all outputs."""
+        residents, left = self._residents, iter(stored)
+        assert residents is not None  # a program with residents always has some
+        columns: list[BatchColumn] = []
+        for rows in outputs:
+            if isinstance(rows, ResidentRows):
+                numbers = [residents.add(each, size) for each, size in zip(rows.objects, rows.sizes, strict=True)]
+                columns.append(ResidentColumn(residents.process, tuple(numbers), tuple(rows.sizes)))
+            else:
+                columns.append(next(left))
+        return tuple(columns)
 
     def _check(self, columns: Sequence[ColumnHeader]) -> None:
         """Checks the inputs again after the outputs, which may be views of them, were copied.

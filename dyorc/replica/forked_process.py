@@ -16,7 +16,8 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal, NoReturn
 
@@ -28,6 +29,7 @@ from dyorc.errors import text_of
 from dyorc.replica.assignment import ForkServerSpec, ProgramSource, ReplicaAssignment
 from dyorc.replica.fork_client import ForkClient, GroupSite
 from dyorc.replica.replica_owners import ReplicaOwners
+from dyorc.replica.shared_process import SharedProcess
 from dyorc.replica.worker import Worker
 from dyorc.system import malloc
 from dyorc.system.module_path import put_first
@@ -115,29 +117,47 @@ def _host(assignment: ReplicaAssignment, listener: socket.socket) -> int:
         _log.warning("group_lost", program=assignment.source.program, reason=reason)
         failures.append(reason)
         try:
-            worker.report_last_words(reason)
+            workers[0].report_last_words(reason)
         finally:
             owners.end(reason)
 
     site = GroupSite(ForkClient(ForkServerSpec(folder=os.path.dirname(listener.getsockname()))), assignment, lost)
-    source = assignment.source
-    worker = Worker(lambda: _import_program(source), assignment.identity, assignment.uplink, source.plan, site)
+    replicas = assignment.replicas
+    shared = SharedProcess(replicas[0][1].process) if assignment.group else None
+    workers = [
+        Worker(partial(_import_program, source), identity, assignment.uplink, source.plan, site, shared)
+        for source, identity in replicas
+    ]
 
     def start() -> None:
         try:
-            worker.start()
+            for worker in workers:
+                worker.start()
             loaded.set()
         except BaseException as error:
             failures.append(text_of(error))
             owners.end(failures[-1])
 
-    owners = ReplicaOwners(listener, assignment.key, lambda: worker.check() if loaded.is_set() else None)
+    def check() -> None:
+        for worker in workers if loaded.is_set() else ():
+            worker.check()
+
+    owners = ReplicaOwners(listener, assignment.key, check)
     threading.Thread(target=start, name="dyorc-start", daemon=True).start()
     owners.run()
     if loaded.is_set() and not failures:  # otherwise it has lost its group, and its running batch will run elsewhere
-        end = worker.leave if owners.is_leaving else worker.stop
-        end(assignment.graceful_s)
+        _end(workers, assignment.graceful_s, is_leaving=owners.is_leaving)
     return 1 if failures else 0
+
+
+def _end(workers: Sequence[Worker], graceful_s: float, *, is_leaving: bool) -> None:
+    """Ends all workers at the same time: each waits for what it holds to be released."""
+    ends = [worker.leave if is_leaving else worker.stop for worker in workers]
+    threads = [threading.Thread(target=end, args=(graceful_s,), daemon=True) for end in ends]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def _settle(assignment: ReplicaAssignment) -> None:

@@ -13,7 +13,7 @@ from dyorc.replica.program_loop import ProgramLoop
 from dyorc.transport.column_codec import ColumnHeader, Frame, Rows
 from dyorc.transport.error_codec import unpack_error
 from dyorc.transport.inbox import Inbox, InputsLostError
-from dyorc.transport.messages import BatchFailure, BatchRequest, Cancel, InputsLost, PartFeed, PartGrant
+from dyorc.transport.messages import BatchFailure, BatchRequest, Cancel, InputsLost, PartFeed, PartGrant, ResidentColumn
 from dyorc.transport.tiers import TensorHolder
 
 
@@ -66,7 +66,8 @@ class OngoingBatches:
             room_wait_s=self._room_wait_s,
         )
         try:
-            columns = self._read(batch, request.columns, frames, request.holders)
+            tensors = [column for column in request.columns if not isinstance(column, ResidentColumn)]  # it takes no residents
+            columns = self._read(batch, tensors, frames, request.holders)
         except InputsLostError as error:
             self._ready.put(InputsLost(replica_id, batch_id, error.blocks, str(error)))
             return

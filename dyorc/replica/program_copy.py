@@ -73,8 +73,9 @@ class ProgramCopy:
             )
         members = () if self.group is None else self.group.pids
         return ReplicaHello(
-            name, program, pid, self.holder, num_cores=num_cores, load_s=self.load_s, plan=self.plan, fence=fence, members=members
-        )
+            name, program, pid, self.holder, num_cores=num_cores, load_s=self.load_s, plan=self.plan, fence=fence,
+            members=members, process=identity.process,
+        )  # fmt: skip
 
     def warm(self) -> LoadFailure | None:
         """Loads the program, unless it is loaded. If that fails, returns the reason, and the copy stays parked."""

@@ -1,4 +1,4 @@
-"""The Ray Serve deployment of one program. Serve starts, checks and restarts it; it keeps a process that runs the program.
+"""The Ray Serve deployment of one program, or of a group. Serve starts, checks and restarts it; it keeps a process that runs it.
 
 It imports neither torch nor the user's code, so it starts as soon as Serve does.
 """
@@ -32,7 +32,14 @@ _DEVICES = ("_VISIBLE_DEVICES", "_VISIBLE_CORES", "_VISIBLE_CHIPS", "_VISIBLE_MO
 class ReplicaDeployment:
     """Serve's handle on a replica's process. Requests do not pass through it."""
 
-    def __init__(self, source: ProgramSource, uplink: Uplink, hosting: Hosting) -> None:
+    def __init__(
+        self,
+        source: ProgramSource,
+        uplink: Uplink,
+        hosting: Hosting,
+        group: str = "",
+        companions: tuple[ProgramSource, ...] = (),
+    ) -> None:
         context = ray.get_runtime_context()
         devices = ray.get_gpu_ids()
         identity = Identity(
@@ -45,7 +52,7 @@ class ReplicaDeployment:
         )
         assignment = ReplicaAssignment(
             source=source, identity=identity, uplink=uplink, num_threads=hosting.num_threads, graceful_s=hosting.graceful_s,
-            environment={**hosting.environment, **_devices(), ADDRESS: context.gcs_address},
+            environment={**hosting.environment, **_devices(), ADDRESS: context.gcs_address}, group=group, companions=companions,
         )  # fmt: skip
         logs.set_up(uplink.logs, keeper_of=source.program)
         self._keeper = ReplicaMonitor(ForkClient(_place_on(context.get_node_id(), hosting)), assignment, hosting)

@@ -3,7 +3,8 @@
 import threading
 import time
 from collections import deque
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import Any
 
 from dyorc.config import LogsConfig
 from dyorc.errors import TransportError
@@ -12,6 +13,7 @@ from dyorc.replica.batch_runner import BatchRunner, RoomWait
 from dyorc.replica.leader_link import LeaderLink
 from dyorc.replica.ongoing_batches import OngoingBatches
 from dyorc.replica.program_copy import ProgramCopy
+from dyorc.replica.shared_process import SharedProcess
 from dyorc.telemetry import logs
 from dyorc.transport.column_codec import Frame
 from dyorc.transport.inbox import BatchBuffers, Inbox
@@ -25,6 +27,7 @@ from dyorc.transport.messages import (
     PartFeed,
     PartGrant,
     ReleaseBlocks,
+    ReleaseResidents,
     ReplicaWelcome,
     Warm,
     decode,
@@ -64,16 +67,28 @@ class Ending:
 
 
 class Session:
-    """Carries out messages, one after the other. One thread; batches of a program that waits or yields run on its loop."""
+    """Carries out messages, one after the other. One thread; batches of a program that waits or yields run on its loop.
+
+    Args:
+        shared: What it shares with other programs of its process; None if it shares nothing.
+    """
 
     def __init__(
-        self, link: LeaderLink, exchange: TensorExchange, routes: Routes, copy: ProgramCopy, staging: StagingArea | None
+        self,
+        link: LeaderLink,
+        exchange: TensorExchange,
+        routes: Routes,
+        copy: ProgramCopy,
+        staging: StagingArea | None,
+        shared: SharedProcess | None = None,
     ) -> None:
         self._link = link
         self._exchange = exchange
         self._routes = routes
         self._copy = copy
         self._staging = staging
+        self._turn: AbstractContextManager[Any] = nullcontext() if shared is None else shared.turn
+        self._residents = None if shared is None else shared.residents
         self._runner: BatchRunner | None = None
         self._batches: deque[tuple[BatchRequest, list[Frame]]] = deque()
         self._running_since_s: float | None = None
@@ -99,9 +114,10 @@ class Session:
                     self._link.send([encode(self._copy.introduction(self._link.fence))])
                     continue
                 while self._batches:
-                    self._running_since_s = time.monotonic()
-                    self._run_batch(*self._batches.popleft())
-                    self._running_since_s = None
+                    with self._turn:
+                        self._running_since_s = time.monotonic()
+                        self._run_batch(*self._batches.popleft())
+                        self._running_since_s = None
 
     def _is_over(self, ending: Ending) -> bool:
         is_busy = self._ongoing is not None and self._ongoing.num_batches > 0
@@ -110,7 +126,7 @@ class Session:
     def _is_done(self) -> bool:
         """Returns whether the orchestrator has parked it, and needs nothing that it holds."""
         is_parked = self._runner is None and self._ongoing is None
-        return is_parked and not self._batches and not self._exchange.num_tensors
+        return is_parked and not self._batches and not self._exchange.num_tensors and not self._residents
 
     def _run_batch(self, request: BatchRequest, frames: list[Frame]) -> None:
         if self._runner is None:
@@ -121,7 +137,8 @@ class Session:
 
     def _warm(self) -> None:
         """Loads the program, and reports a failure."""
-        failure = self._copy.warm()
+        with self._turn:
+            failure = self._copy.warm()
         self._is_announcing = True
         if failure is not None:
             self._link.send([encode(failure)])
@@ -145,7 +162,7 @@ class Session:
             buffers = BatchBuffers().take
             inbox = Inbox(self._routes, buffers, staging.take) if staging else Inbox(self._routes, buffers)
             room_wait = RoomWait(self._wait_for_room, wait_s, exchange.holder.memory)
-            self._runner = BatchRunner(replica_id, copy.executor, inbox, exchange.outbox, room_wait)
+            self._runner = BatchRunner(replica_id, copy.executor, inbox, exchange.outbox, room_wait, self._residents)
 
     def _park(self) -> None:
         """Drops the program. Tensors in the arena stay."""
@@ -190,6 +207,8 @@ class Session:
                 self._exchange.free_all()
             else:  # whoever welcomes a replica knows none of its batches
                 self._ongoing.abandon_all(self._exchange.free_all)
+            if self._residents is not None:
+                self._residents.clear()
             if self._staging is not None:
                 self._staging.clear()
         else:
@@ -202,6 +221,9 @@ class Session:
             case ReleaseBlocks(blocks=blocks):
                 for block in blocks:
                     self._exchange.arena.free(block)
+            case ReleaseResidents(numbers=numbers):
+                if self._residents is not None:
+                    self._residents.release(numbers)
             case Forget(holder_id=holder_id):
                 self._routes.forget(holder_id)
             case Warm():

@@ -17,6 +17,7 @@ from dyorc.replica.leader_link import LeaderLink, LeaderTracker
 from dyorc.replica.program_copy import ProgramCopy, failure_of
 from dyorc.replica.program_lifecycle import process_age_s
 from dyorc.replica.session import Ending, Session
+from dyorc.replica.shared_process import SharedProcess
 from dyorc.replica.stager import Stager
 from dyorc.telemetry.tracing.program_spans import ProgramSpans
 from dyorc.transport.messages import (
@@ -41,13 +42,20 @@ class Worker:
         find: Imports the user's module, and returns the program.
         plan: A digest of its code and options.
         site: Where members come from, if its program is split over a group.
+        shared: What it shares with the workers of other programs of its process; None if it shares nothing.
 
     Attributes:
         exchange: Its end of the tensor path.
     """
 
     def __init__(
-        self, find: Callable[[], Program], identity: Identity, uplink: Uplink, plan: str = "", site: GroupSite | None = None
+        self,
+        find: Callable[[], Program],
+        identity: Identity,
+        uplink: Uplink,
+        plan: str = "",
+        site: GroupSite | None = None,
+        shared: SharedProcess | None = None,
     ) -> None:
         self._find = find
         self._name = identity.program
@@ -55,6 +63,7 @@ class Worker:
         self._uplink = uplink
         self._plan = plan
         self._site = site
+        self._shared = shared
         self._following = LeaderTracker(uplink)
         network = uplink.network(identity.host)
         self.exchange = TensorExchange(identity.replica_id, identity.node, uplink.transport, network)
@@ -141,7 +150,7 @@ class Worker:
                 stack.enter_context(Stager(self._identity.replica_id, self._uplink, self._following, staging))
             routes = exchange.routes()
             stack.callback(routes.close)
-            self._session = Session(link, exchange, routes, copy, staging)
+            self._session = Session(link, exchange, routes, copy, staging, self._shared)
             self._session.run(self._ending)
 
     def _spans(self) -> ProgramSpans | None:

@@ -91,6 +91,7 @@ async def on_ray(
         lead: This process's lead of its group; None if there are no other orchestrators.
 
     Raises:
+        DefinitionError: If only some programs of a group are ``in_process``, or those on Ray contradict each other.
         ConfigurationError: If the cluster's keys are missing, without which the next leader could not reach the replicas.
         LaunchError: If Ray cannot be started.
         TransportError: If no arena can be made, or replicas cannot be listened to.
@@ -99,9 +100,11 @@ async def on_ray(
     from dyorc.orchestrator.linked_orchestrator import linked_orchestrator
     from dyorc.ray_serve.local_ray import LocalRay
     from dyorc.ray_serve.ray_cluster import RayCluster
+    from dyorc.ray_serve.replica_groups import refuse_split_groups
 
     local = [program for program in places if program.options.in_process]
     remote = {program: source for program, source in places.items() if not program.options.in_process}
+    refuse_split_groups(local, list(remote))
     arguments = imports, remote, settings, None if traces is None else traces.destination
     async with RayCluster(*arguments, lead) if start is None else LocalRay(start, *arguments) as ray:
         site = Site(

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from dyorc.authoring.resident import ChainLink
 from dyorc.authoring.signature import StaticValue
 from dyorc.core.tensor import BlockId
 from dyorc.core.trace_context import TraceContext
@@ -21,12 +22,25 @@ from dyorc.transport.tiers import ByteSpan, TensorHolder
 PROTOCOL_VERSION = 5
 
 
+class ResidentColumn(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """One input or output of a batch, if it stays where it is: the numbers of the objects in their process, call by call; from a
+    replica, with the bytes of each."""
+
+    process: str
+    numbers: tuple[int, ...]
+    sizes: tuple[int, ...] = ()
+
+
+BatchColumn: TypeAlias = ColumnHeader | ResidentColumn
+
+
 class ReplicaHello(msgspec.Struct, frozen=True, array_like=True, tag=0):
     """Replica: I have loaded my program. Sent after loading, after connecting, and again while it is idle.
 
     `num_cores` is the number of its machine's cores, if the program runs on them; 0 if it has its own device. `load_s` is how
     long loading took. `plan` is a digest of its code and options; `fence` is the highest that it knows. `members` are the
-    processes that share its module, if it is split.
+    processes that share its module, if it is split. `process` names what it shares with other programs of its group, if there is
+    anything: one process, and residents.
     """
 
     replica_id: str
@@ -39,6 +53,7 @@ class ReplicaHello(msgspec.Struct, frozen=True, array_like=True, tag=0):
     plan: str = ""
     fence: int = 0
     members: tuple[int, ...] = ()
+    process: str = ""
 
 
 class Parked(msgspec.Struct, frozen=True, array_like=True, tag=13):
@@ -92,16 +107,17 @@ class BatchRequest(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
     `holders` are the owners of the arenas that its columns point to. If there is no room for its results, they may wait for
     `room_share` of the replica's longest wait. Spans of the program's code are children of `span`, if there is one. A program
-    that yields may send `max_parts` parts, until `PartGrant` allows more.
+    that yields may send `max_parts` parts, until `PartGrant` allows more. For `chain`, see `DispatchBatch`.
     """
 
     batch_id: int
-    columns: tuple[ColumnHeader, ...]
+    columns: tuple[BatchColumn, ...]
     statics: tuple[StaticValue, ...] = ()
     holders: tuple[TensorHolder, ...] = ()
     room_share: float = 1.0
     span: TraceContext | None = None
     max_parts: int = 0
+    chain: tuple[ChainLink, ...] = ()
 
 
 class BatchReply(msgspec.Struct, frozen=True, array_like=True, tag=4):
@@ -114,7 +130,7 @@ class BatchReply(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
     replica_id: str
     batch_id: int
-    columns: tuple[ColumnHeader, ...]
+    columns: tuple[BatchColumn, ...]
     execute_s: float
     gather_s: float = 0.0
     infer_s: float | None = None
@@ -155,6 +171,12 @@ class ReleaseBlocks(msgspec.Struct, frozen=True, array_like=True, tag=8):
     """Orchestrator: nothing reads these blocks of your arena now."""
 
     blocks: tuple[int, ...]
+
+
+class ReleaseResidents(msgspec.Struct, frozen=True, array_like=True, tag=25):
+    """Orchestrator: nothing needs these residents of your process now."""
+
+    numbers: tuple[int, ...]
 
 
 class Forget(msgspec.Struct, frozen=True, array_like=True, tag=9):
@@ -288,6 +310,7 @@ Message: TypeAlias = (
     | PartFeed
     | PartsTaken
     | Cancel
+    | ReleaseResidents
 )
 
 _headers = HeaderCodec[Message](

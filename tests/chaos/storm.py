@@ -21,7 +21,7 @@ from tests.chaos.storm_process import LINK, ORCHESTRATOR
 from tests.chaos.storm_troupe import Actor, Troupe
 from tests.deadlines import TIMEOUT_S
 
-_ROLES = {"producer": 40, "middle": 20, "consumer": 20, ORCHESTRATOR: 20}
+_ROLES = {"producer": 25, "middle": 15, "consumer": 10, "source": 15, "reader": 15, ORCHESTRATOR: 20}
 """What is killed, in percent."""
 
 _STOP_PERCENT = 15
@@ -163,6 +163,7 @@ def report(storm: Storm, load: Load, troupe: Troupe) -> dict[str, Any]:
         "kills": dict(found.kills),
         "killed_before_service_was_back": found.num_again,
         "answers": load.num_right,
+        "parts": load.num_parts,
         "wrong": len(load.wrong),
         "errors": dict(load.errors),
         "recovery_s": {

@@ -20,6 +20,7 @@ from tests.workflows import checksummed
 _SIZES = (50_001, 65_536, 131_073, 262_144, 524_289, checksummed.MAX_WORDS)
 """Words of a tensor: 0.2 to 4 MiB."""
 
+_MAX_PARTS = 8
 _RETRY_S = 0.02
 _TIMEOUT_S = REQUEST_TIMEOUT_S + 10
 _ALLOWED = (re.compile(r"\bno (room|memory)\b"), re.compile(r"replicas of program '.*' were lost"))
@@ -28,6 +29,8 @@ _ALLOWED = (re.compile(r"\bno (room|memory)\b"), re.compile(r"replicas of progra
 
 class _Request:
     """A request and its answer."""
+
+    num_parts = 0
 
     def __init__(self, kind: str, seed: int, num_words: int) -> None:
         self.kind = kind
@@ -41,6 +44,8 @@ class _Request:
         elif kind == "paired":
             inputs["next_seed"] = np.array(seed + 1, np.int64)
         self.body = oip.binary_body(inputs, parameters=parameters)
+        self.path = f"/v2/models/{kind}/infer"
+        self.headers = dict(self.body.headers)
 
     def __str__(self) -> str:
         return f"{self.kind}(seed={self.seed}, num_words={self.num_words})"
@@ -64,11 +69,44 @@ class _Request:
         return f"{found}, expected checksum {checksummed.checksum(expected)}"
 
 
+class _Recitation:
+    """A streaming request and its answer: each part comes once, whatever happens meanwhile."""
+
+    def __init__(self, seed: int, num_words: int, num_parts: int) -> None:
+        self.seed = seed
+        self.num_words = num_words // _MAX_PARTS
+        self.num_parts = num_parts
+        parameters = {"num_words": self.num_words, "num_parts": num_parts}
+        self.body = oip.binary_body({"seed": np.array(seed, np.int64)}, parameters=parameters)
+        self.path = "/v2/models/recited/infer_stream"
+        self.headers = {**self.body.headers, "Accept": "application/vnd.dyorc.stream"}
+
+    def __str__(self) -> str:
+        return f"recited(seed={self.seed}, num_words={self.num_words}, num_parts={self.num_parts})"
+
+    def fault_of(self, response: httpx.Response) -> str:
+        """Returns what is wrong with an answer; empty if nothing is."""
+        if text := self.failure_of(response):
+            return text
+        found = [np.frombuffer(raw, np.int32) for _, raw in oip.frames(response.content) if raw]
+        if len(found) != self.num_parts:
+            return f"{len(found)} parts"
+        for at, expected in enumerate(checksummed.expected_parts(self.seed, self.num_words, self.num_parts)):
+            if not np.array_equal(found[at], expected):
+                return f"part {at} differs: {found[at][:4]}, expected {expected[:4]}"
+        return ""
+
+    def failure_of(self, response: httpx.Response) -> str:
+        """Returns the error with which a stream ended; empty if it ended well."""
+        return next((head["error"] for head, _ in oip.frames(response.content) if "error" in head), "")
+
+
 class Load:
     """Runs clients that send while entered.
 
     Attributes:
         num_right: Right answers so far.
+        num_parts: Parts in them, of streams.
         wrong: The details of each wrong answer; must stay empty.
         errors: Counts of other answers, by text without numbers.
         violations: Failures of requests that nothing excuses.
@@ -86,7 +124,7 @@ class Load:
             for at in range(num_clients)
         ]
         self.num_right = 0
-        self.num_calls: Counter[int] = Counter()
+        self.num_parts = 0
         self.wrong: list[str] = []
         self.errors: Counter[str] = Counter()
         self.violations: list[str] = []
@@ -154,19 +192,22 @@ class Load:
         """Sends one request, again and again until it is answered."""
         with self._changed:
             seed, self._num_seeds = 2 * self._num_seeds, self._num_seeds + 1
-        (kind,) = chance.choices(("checked", "made", "sent", "paired"), (4, 2, 2, 2))
+        (kind,) = chance.choices(("checked", "made", "sent", "paired", "recited"), (4, 2, 2, 2, 3))
         (num_words,) = chance.choices(_SIZES, (6, 4, 4, 3, 2, 1))
-        request = _Request(kind, seed, num_words)
+        request = (
+            _Recitation(seed, num_words, chance.randrange(1, _MAX_PARTS))
+            if kind == "recited"
+            else _Request(kind, seed, num_words)
+        )
         while not self._is_over and not self._is_answered(client, request):
             time.sleep(_RETRY_S)
 
-    def _is_answered(self, client: httpx.Client, request: _Request) -> bool:
+    def _is_answered(self, client: httpx.Client, request: "_Request | _Recitation") -> bool:
         troupe = self._troupe
         outage, was_up = troupe.outage, troupe.is_orchestrator_up
         started_s = time.monotonic()
         try:
-            path = f"/v2/models/{request.kind}/infer"
-            response = client.post(path, content=request.body.content, headers=dict(request.body.headers))
+            response = client.post(request.path, content=request.body.content, headers=request.headers)
         except httpx.TransportError as error:
             is_excused = not was_up or troupe.outage != outage
             self._failed(type(error).__name__, is_excused, f"{request}: {error!r} after {time.monotonic() - started_s:.1f} s")
@@ -179,14 +220,19 @@ class Load:
             self._failed(kind, is_excused, f"{request}: {response.status_code} {text} after {took_s:.1f} s")
             return False
         fault = request.fault_of(response)
+        if fault and isinstance(request, _Recitation) and (text := request.failure_of(response)):
+            is_excused = any(pattern.search(text) for pattern in _ALLOWED)
+            self._failed(f"in a stream: {_without_numbers(text)}", is_excused, f"{request}: {text} after {took_s:.1f} s")
+            return False
         if fault:
             self._note(lambda: self.wrong.append(f"{request}: {fault}"))
         else:
-            self._note(lambda: self._right(took_s))
+            self._note(lambda: self._right(took_s, request.num_parts))
         return True
 
-    def _right(self, took_s: float) -> None:
+    def _right(self, took_s: float, num_parts: int) -> None:
         self.num_right += 1
+        self.num_parts += num_parts
         self.slowest_s = max(self.slowest_s, took_s)
 
     def _failed(self, kind: str, is_excused: bool, text: str) -> None:

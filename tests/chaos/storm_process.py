@@ -32,7 +32,7 @@ ORCHESTRATOR = "orchestrator"
 LINK = LinkConfig(heartbeat_interval_s=0.2, heartbeat_timeout_s=1.0, announce_interval_s=0.05, kill_after_s=1.5)
 REQUEST_TIMEOUT_S = 120.0
 
-_REPERTOIRE = ModelRegistry.of([checksummed.checked, checksummed.made, checksummed.sent, checksummed.paired])
+_REPERTOIRE = ModelRegistry.of([checksummed.checked, checksummed.made, checksummed.sent, checksummed.paired, checksummed.recited])
 
 
 class Part(msgspec.Struct, frozen=True):

@@ -24,7 +24,9 @@ from tests.chaos.storm_process import MODULE, ORCHESTRATOR, Part
 from tests.deadlines import TIMEOUT_S
 from tests.shared_folders import shared_folder
 
-ROLES = {"producer": "make", "middle": "mix", "consumer": "check", ORCHESTRATOR: ORCHESTRATOR}
+ROLES = {
+    "producer": "make", "middle": "mix", "consumer": "check", "source": "recite", "reader": "stir", ORCHESTRATOR: ORCHESTRATOR,
+}  # fmt: skip
 """Each replica's name in the report, and its program."""
 
 _REPOSITORY = Path(__file__).parents[2]

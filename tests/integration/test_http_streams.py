@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import struct
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -76,18 +75,6 @@ def events_of(text: str) -> list[dict[str, Any]]:
     return [json.loads(event.removeprefix("data: ")) for event in events]
 
 
-def frames_of(body: bytes) -> list[tuple[dict[str, Any], bytes]]:
-    """Returns each frame's JSON, and what follows it."""
-    found: list[tuple[dict[str, Any], bytes]] = []
-    at = 0
-    while at < len(body):
-        json_bytes, rest_bytes = struct.unpack_from("<II", body, at)
-        at += 8 + json_bytes + rest_bytes
-        found.append((json.loads(body[at - json_bytes - rest_bytes : at - rest_bytes]), body[at - rest_bytes : at]))
-    assert at == len(body)
-    return found
-
-
 class Connection:
     """A client that reads when the test tells it to."""
 
@@ -143,7 +130,7 @@ async def test_frames_carry_what_json_cannot(stack: Stack) -> None:
     body = oip.binary_body(inputs)
     response = await stack.client.post("/v2/models/echo/infer_stream", content=body.content, headers={**body.headers, **FRAMES})
     assert response.headers["content-type"] == "application/vnd.dyorc.stream"
-    ((head, rest),) = frames_of(response.content)
+    ((head, rest),) = oip.frames(response.content)
     sizes = [output["parameters"]["binary_data_size"] for output in head["outputs"]]
     assert sizes == [1, 2, 2, 6, 2]
     assert rest == b"\x00" + np.float16(1.5).tobytes() + ml_dtypes.bfloat16(4).tobytes() + b"\x02\0\0\0\x00\xff" + b"\0\0"
@@ -200,7 +187,7 @@ async def test_an_error_after_the_first_part_is_the_last_part(stack: Stack, scri
     again.put(part("one", 1))
     again.fail(error)
     response = await stack.client.post("/v2/models/count/infer_stream", json=COUNT, headers=FRAMES | {"X-Request-Id": "mine"})
-    assert [head for head, _ in frames_of(response.content)][1:] == [expected | {"request_id": "mine"}]
+    assert [head for head, _ in oip.frames(response.content)][1:] == [expected | {"request_id": "mine"}]
 
 
 async def test_a_slow_client_slows_the_workflow_down(stack: Stack, script: Script) -> None:

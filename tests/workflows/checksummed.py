@@ -4,6 +4,7 @@ A request has a seed of its own, so bytes of another request, of another call or
 """
 
 import zlib
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, TypedDict
 
 import numpy as np
@@ -80,6 +81,11 @@ def expected_pair(seed: int, num_words: int) -> Array:
     return mixed_words(made_words(seed, num_words), made_words(seed + 1, num_words), seed)
 
 
+def expected_parts(seed: int, num_words: int, num_parts: int) -> list[Array]:
+    """Returns the parts that `recited` has to yield."""
+    return [mixed_words(words, words, seed) for words in (made_words(seed + at, num_words) for at in range(num_parts))]
+
+
 def goes_on(level: Any) -> bool:
     """Returns whether there is another round."""
     return bool(level & 1)
@@ -121,6 +127,30 @@ def check(words: BatchedWords, seed: Seeds, is_pair: bool) -> Found:
     """Computes again what must have come, and compares."""
     expected = expected_pair if is_pair else expected_words
     return _found(words, [expected(one, words.shape[1]) for one in seed.tolist()])
+
+
+@dyorc.program(batched=False, max_ongoing=4, num_replicas=2)
+def recite(seed: Seed, num_words: int, num_parts: int) -> Iterator[Words]:
+    """Yields tensors, all in the same memory."""
+    words = np.empty(num_words, np.int32)
+    for at in range(num_parts):
+        words[:] = made_words(int(seed) + at, num_words)
+        yield words
+
+
+@dyorc.program(batched=False, max_ongoing=4, num_replicas=2)
+async def stir(parts: AsyncIterator[Words], seed: Seed) -> AsyncIterator[Words]:
+    """Yields what `mix` makes of each part with itself, in the memory of the part where that is possible."""
+    async for words in parts:
+        words[:] = mixed_words(words, words, int(seed))
+        yield words
+
+
+@dyorc.workflow
+async def recited(seed: Seed, num_words: int, num_parts: int) -> AsyncIterator[Words]:
+    """Yields parts that went through two programs, the second of which reads the stream of the first."""
+    async for part in stir(recite(seed, num_words, num_parts), seed):
+        yield part
 
 
 @dyorc.workflow

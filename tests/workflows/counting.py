@@ -27,17 +27,32 @@ class Counter:
         return Counter(np.append(self.counted, number), self.pid)
 
 
-@dyorc.program(group="counters")
+@dyorc.program(group="counters", num_replicas=2)
 def begin(number: Numbers) -> dyorc.Resident[Counter]:
     """Makes counters, which have counted one number each."""
     return [Counter(np.array([each]), os.getpid()) for each in number]
 
 
-@dyorc.program(group="counters")
+@dyorc.program(group="counters", num_replicas=2)
 def count(number: Numbers, counter: dyorc.Resident[Counter]) -> tuple[Numbers, dyorc.Resident[Counter]]:
     """Returns the sums of what was counted so far, and the counters."""
     counters = [old.plus(int(each)) for old, each in zip(counter, number, strict=True)]
     return np.array([each.counted.sum() for each in counters]), counters
+
+
+@dyorc.program(group="counters", name="recount")
+class Recount:
+    """Does the same, and makes the counter of a whole chain at once."""
+
+    def __call__(self, number: Numbers, counter: dyorc.Resident[Counter]) -> tuple[Numbers, dyorc.Resident[Counter]]:
+        counters = [old.plus(int(each)) for old, each in zip(counter, number, strict=True)]
+        return np.array([each.counted.sum() for each in counters]), counters
+
+    def rebuild(self, calls: list[dyorc.ChainCall]) -> Counter:
+        return Counter(np.array([int(call.inputs[0]) for call in calls]), os.getpid())
+
+
+recount = Recount()
 
 
 @dyorc.workflow

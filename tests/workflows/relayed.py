@@ -86,3 +86,38 @@ def effects(first: Number, num_parts: int, pause_s: float) -> Iterator[Number]:
     for at in range(num_parts):
         time.sleep(pause_s)
         yield first + at
+
+
+@dyorc.workflow
+async def count(first: Number, num_parts: int, pause_s: float) -> AsyncIterator[Number]:
+    """Yields what the first program yields."""
+    async for part in numbers(first, num_parts, pause_s):
+        yield part
+
+
+@dyorc.workflow
+async def act(first: Number, num_parts: int, pause_s: float) -> AsyncIterator[Number]:
+    """Yields what a program with effects yields."""
+    async for part in effects(first, num_parts, pause_s):
+        yield part
+
+
+@dyorc.workflow
+async def relay(first: Number, num_parts: int, pause_s: float) -> AsyncIterator[Number]:
+    """Yields what comes out of three programs, of which two read what the one before them yields."""
+    async for part in added(doubled(numbers(first, num_parts, pause_s))):
+        yield part
+
+
+@dyorc.workflow
+async def relay_to_the_end(first: Number, num_parts: int, pause_s: float) -> tuple[Number, Number]:
+    """Returns the last part of a stream, and that of another that reads it."""
+    parts = numbers(first, num_parts, pause_s)
+    return last(parts), last(doubled(parts))
+
+
+@dyorc.workflow
+async def gallery(first: Number, num_parts: int) -> AsyncIterator[Large]:
+    """Yields parts of 8 MB, which went through two programs."""
+    async for part in brighter(pictures(first, num_parts)):
+        yield part

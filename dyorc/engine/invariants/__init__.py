@@ -37,6 +37,8 @@ CHECKS: tuple[Callable[[Engine], None], ...] = (
     tasks.batches_read_what_they_were_given,
     tasks.queued_calls_have_their_inputs,
     tasks.restorations_are_under_way,
+    tasks.residents_are_counted,
+    tasks.residents_are_read_where_they_are,
     tasks.requests_are_bounded,
     scheduling.requests_have_deadlines,
     scheduling.started_batches_have_timers,

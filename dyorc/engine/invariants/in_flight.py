@@ -94,7 +94,8 @@ def waiters_of(request: Request) -> "Iterator[Call | Waiter]":
 
 def placed_calls(engine: Engine) -> Iterator[tuple[str, Call]]:
     for pool in pools(engine):
-        yield from (("in a queue", call) for call in (*pool.queue, *pool.suspects, *pool.guesses))
+        for queue in (*pool.queues(), pool.suspects, *pool.queues_of_guesses()):
+            yield from (("in a queue", call) for call in queue)
     for batch in batches(engine):
         yield from ((f"in batch {batch.batch_id}", call) for call in batch.calls)
 

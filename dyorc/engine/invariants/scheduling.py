@@ -13,17 +13,25 @@ from dyorc.engine.invariants.in_flight import (
     scheduler_of,
 )
 from dyorc.engine.model.futures import FutureState
-from dyorc.engine.model.program_call import CallState
+from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.scheduling.holding import waits_for_end
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
-from dyorc.engine.scheduling.replicas import NEVER_NS
+from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
 from dyorc.engine.timers import TimerKind
+
+
+def _queued(pool: ReplicaPool) -> list[Call]:
+    return [call for queue in pool.queues() for call in queue]
+
+
+def _guessed(pool: ReplicaPool) -> list[Call]:
+    return [call for guesses in pool.queues_of_guesses() for call in guesses]
 
 
 def calls_are_in_one_place(engine: Engine) -> None:
     """A waiting or settled call is nowhere, a queued one once in its program's queue, and a running one in one batch."""
-    guessed = Counter(call for pool in pools(engine) for call in pool.guesses)
-    queued = Counter(call for pool in pools(engine) for call in (*pool.queue, *pool.suspects))
+    guessed = Counter(call for pool in pools(engine) for call in _guessed(pool))
+    queued = Counter(call for pool in pools(engine) for call in (*_queued(pool), *pool.suspects))
     running = Counter(call for batch in batches(engine) for call in batch.calls)
     for call in all_calls(engine):
         where = (guessed[call], queued[call], running[call])
@@ -40,7 +48,7 @@ def calls_are_in_one_place(engine: Engine) -> None:
                 f"{where[2]} times in a batch"
             )
     for pool in pools(engine):
-        for call in (*pool.queue, *pool.suspects, *pool.guesses):
+        for call in (*_queued(pool), *pool.suspects, *_guessed(pool)):
             if call.callee.name != pool.program.name:
                 raise InvariantError(f"{call!r} is in the queue of {pool.program.name!r}")
 
@@ -58,14 +66,15 @@ def calls_belong_to_requests(engine: Engine) -> None:
     for where, call in placed_calls(engine):
         request = call.segment.task.request
         is_kept = engine.tasks.requests.get(request.request_id) is request
-        if call.state is not CallState.WITHDRAWN and not is_kept:
+        is_over = call.state is CallState.WITHDRAWN or (call.state is CallState.SETTLED and call.parts is not None)
+        if not is_over and not is_kept:
             raise InvariantError(f"{call!r} is {call.state.name} {where} for a request that was forgotten")
 
 
 def queue_sizes_agree(engine: Engine) -> None:
     """A queue counts what it holds."""
     for pool in pools(engine):
-        for queue in (pool.queue, pool.guesses):
+        for queue in (*pool.queues(), *pool.queues_of_guesses()):
             num_held = sum(1 for _ in queue)
             if len(queue) != num_held:
                 raise InvariantError(f"a queue of {pool.program.name!r} counts {len(queue)}, holds {num_held}")
@@ -112,7 +121,8 @@ def no_more_replicas_than_wanted(engine: Engine) -> None:
     for pool in pools(engine):
         num_wanted = len(pool.replicas) if pool.target.num_warm is None else pool.target.num_warm
         num_draining = sum(not replica.is_leaving for replica in pool.draining.values())
-        if len(pool.replicas) > num_wanted or (num_draining and len(pool.replicas) < num_wanted):
+        num_kept = sum(replica.is_surplus for replica in pool.replicas.values())
+        if len(pool.replicas) - num_kept > num_wanted or (num_draining and len(pool.replicas) < num_wanted):
             name = pool.program.name
             raise InvariantError(f"{name!r} is to have {num_wanted} replicas, has {len(pool.replicas)}, and {num_draining} drain")
         for replica in pool.draining.values():
@@ -125,9 +135,14 @@ def idle_bookkeeping_agrees(engine: Engine) -> None:
     for pool in pools(engine):
         listed = {(node, name) for node, here in pool.idle.items() for name in here}
         limit = 1 if pool.ongoing is None else pool.max_ongoing
-        actual = {(replica.node, name) for name, replica in pool.replicas.items() if len(replica.batches) < limit}
+        actual = {(replica.node, name) for name, replica in pool.replicas.items() if _has_room(replica, limit)}
         if listed != actual or pool.num_idle != len(actual):
             raise InvariantError(f"{pool.program.name!r}: idle are {actual}, listed {listed}, counted {pool.num_idle}")
+
+
+def _has_room(replica: Replica, limit: int) -> bool:
+    is_blocked = replica.process is not None and replica.pool.ongoing is None and not replica.process.is_free
+    return len(replica.batches) < limit and not is_blocked
 
 
 def idle_replicas_leave_no_work(engine: Engine) -> None:
@@ -137,7 +152,11 @@ def idle_replicas_leave_no_work(engine: Engine) -> None:
     running one is back.
     """
     for pool in pools(engine):
-        if not len(pool.queue):
+        for here in pool.idle.values():
+            for replica in here.values():
+                if replica.process is not None and (bound := pool.bound.get(replica.process.name)) and bound.queue.size:
+                    raise InvariantError(f"{bound.queue.size} calls wait for {replica.process.name!r}, which is free")
+        if not len(pool.queue) or pool.has_process:
             continue
         if pool.num_idle <= 1 and pool.held_until_ns > engine.now_ns:
             if pool.timer is None or pool.timer.is_cancelled or pool.timer.at_ns > pool.held_until_ns:

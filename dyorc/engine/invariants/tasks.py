@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
+from dyorc.core.tensor import DType
 from dyorc.engine.engine import Engine
 from dyorc.engine.invariants.in_flight import (
     InvariantError,
@@ -25,7 +26,7 @@ from dyorc.engine.invariants.in_flight import (
 from dyorc.engine.model.futures import Future, FutureState, Waiter
 from dyorc.engine.model.journal import BranchPoint, StreamPart
 from dyorc.engine.model.program_call import Call, CallState, Feed
-from dyorc.engine.model.request_tree import Request, Restoration, RestorationWaiter, TaskState
+from dyorc.engine.model.request_tree import Request, Restoration, RestorationWaiter, Task, TaskState
 from dyorc.engine.model.tree_walks import is_effect, is_unfinished
 
 
@@ -220,7 +221,7 @@ def batches_read_what_they_were_given(engine: Engine) -> None:
 def queued_calls_have_their_inputs(engine: Engine) -> None:
     """No call whose inputs cannot be read waits for a replica."""
     for pool in pools(engine):
-        for call in (*pool.queue, *pool.guesses):
+        for call in [call for queue in (*pool.queues(), *pool.queues_of_guesses()) for call in queue]:
             if not engine.leases.are_there(call.blocks):
                 raise InvariantError(f"{call!r} is {call.state.name}, but its inputs were lost")
             request = call.segment.task.request
@@ -237,7 +238,9 @@ def restorations_are_under_way(engine: Engine) -> None:
         )
         for future, restoration in request.restoring.items():
             call = restoration.call
-            if call is None:
+            if call is None and restoration.cells:
+                is_odd = not isinstance(future.producer, Call) or not is_unfinished(future.producer)
+            elif call is None:
                 is_odd = not restoration.num_awaited or restoration.num_awaited != waits[restoration]
             elif call.state is CallState.WAITING:
                 is_odd = not call.num_awaited or call.num_awaited != waits[call]
@@ -261,3 +264,36 @@ def _needs(engine: Engine, waiter: RestorationWaiter) -> bool:
             return waiter.is_live
         case Request():
             return waiter.is_untaken or not waiter.is_answered
+
+
+def residents_are_counted(engine: Engine) -> None:
+    """A process counts the residents that are leased there, and a task its own; it is known as long as it has replicas."""
+    scheduler = scheduler_of(engine)
+    processes = scheduler.processes.by_name
+    counted = {block for process in processes.values() for block in process.residents}
+    leased = {block for block in engine.leases.counts if block[0] in processes and block[0] not in scheduler.replicas}
+    if not counted <= engine.leases.counts.keys() or not leased <= counted:
+        raise InvariantError(f"leased residents are {leased}, counted are {counted}")
+    by_task: Counter[Task] = Counter()
+    for process in processes.values():
+        by_task.update(process.bytes_by_task())
+        if process.num_bytes != sum(resident.num_bytes for resident in process.residents.values()) or not process.replica_ids:
+            raise InvariantError(f"process {process.name!r} counts {process.num_bytes} bytes, {process.replica_ids=}")
+    for task, num_bytes in by_task.items():
+        if task.resident_bytes != num_bytes:
+            raise InvariantError(f"{task!r} counts {task.resident_bytes} bytes of residents, it has {num_bytes}")
+
+
+def residents_are_read_where_they_are(engine: Engine) -> None:
+    """Calls with residents wait for the process that holds all of them, and batches run there."""
+    for batch in batches(engine):
+        for call in batch.calls:
+            holders = {tensor.holder for tensor in call.operands if tensor.dtype is DType.RESIDENT}
+            process = batch.replica.process
+            if holders and (process is None or holders != {process.name}):
+                raise InvariantError(f"{call!r} reads residents of {holders}, and runs on {batch.replica.replica_id!r}")
+    for pool in pools(engine):
+        for name, bound in pool.bound.items():
+            for call in [call for queue in (bound.queue, bound.guesses) for call in queue]:
+                if call.process != name or {t.holder for t in call.operands if t.dtype is DType.RESIDENT} - {name}:
+                    raise InvariantError(f"{call!r} waits for {name!r}, but has {call.operands}")

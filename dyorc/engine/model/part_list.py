@@ -61,16 +61,18 @@ class PartList:
     Attributes:
         producer: What yields them.
         cells: A place for each part, in order; the last one is pending until the stream has ended.
+        num_again: How many parts the current run of its call has yielded; fewer than have come, if the call runs again.
         num_read: How many parts its furthest reader has read.
         is_unbounded: Whether it goes on although nobody reads it, because the program has an effect.
         hold: An object to which everything refers that may still read it.
     """
 
-    __slots__ = ("cells", "hold", "is_unbounded", "num_read", "producer")
+    __slots__ = ("cells", "hold", "is_unbounded", "num_again", "num_read", "producer")
 
     def __init__(self, producer: "Call | Task") -> None:
         self.producer: Call | Task | None = producer
         self.cells: list[Cell] = [Cell(producer, 0)]
+        self.num_again = 0
         self.num_read = 0
         self.is_unbounded = False
         self.hold = object()

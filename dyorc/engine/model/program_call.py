@@ -14,6 +14,7 @@ from dyorc.errors import InternalError
 if TYPE_CHECKING:
     from dyorc.authoring.batching import BatchKey
     from dyorc.authoring.program import Program
+    from dyorc.authoring.resident import ChainLink
     from dyorc.engine.model.journal import Segment
     from dyorc.engine.model.part_list import PartList, StreamArgument
     from dyorc.engine.model.request_tree import Restoration
@@ -134,6 +135,8 @@ class Call:
         submitted_ns: When all its inputs were there.
         expected_ns: When its result is expected, once it was submitted.
         parts: Its parts, if its program yields.
+        process: The process that holds its residents, once its inputs are there; empty: it can run anywhere.
+        chain: If it rebuilds a resident, the calls of the chain; its inputs are theirs.
         streams: Those that it takes whole, in the order of its program's parameters.
         feeds: How far it was fed with each, while it runs.
         segment: Where it is in its task's journal.
@@ -141,9 +144,9 @@ class Call:
     """
 
     __slots__ = (
-        "arguments", "awaits_commit", "batch_key", "bet", "blocks", "call_id", "callee", "context", "cost", "expected_ns",
-        "feeds", "future", "is_guess", "is_suspect", "num_attempts", "num_awaited", "num_losses", "operands", "order", "parts",
-        "restores", "room_share", "segment", "state", "statics", "streams", "submitted_ns", "trace",
+        "arguments", "awaits_commit", "batch_key", "bet", "blocks", "call_id", "callee", "chain", "context", "cost",
+        "expected_ns", "feeds", "future", "is_guess", "is_suspect", "num_attempts", "num_awaited", "num_losses", "operands",
+        "order", "parts", "process", "restores", "room_share", "segment", "state", "statics", "streams", "submitted_ns", "trace",
     )  # fmt: skip
 
     def __init__(
@@ -176,6 +179,8 @@ class Call:
         self.cost = 1.0
         self.order = self.context.order
         self.parts: PartList | None = None
+        self.process = ""
+        self.chain: Sequence[ChainLink] = ()
         self.streams: tuple[StreamArgument, ...] = ()
         self.feeds: tuple[Feed, ...] = ()
         self.submitted_ns = 0

@@ -10,7 +10,7 @@ from dyorc.authoring.workflow import Workflow
 from dyorc.core.tensor import BlockId
 from dyorc.engine.model.futures import Argument, Future, Outcome
 from dyorc.engine.model.journal import BranchPoint, Entry, Segment, StreamPart
-from dyorc.engine.model.part_list import PartList, StreamArgument
+from dyorc.engine.model.part_list import Cell, PartList, StreamArgument
 from dyorc.engine.model.program_call import Call, Feed
 from dyorc.engine.model.request_context import RequestContext
 from dyorc.errors import DyOrcError
@@ -71,13 +71,16 @@ class Task:
         started_ns: When it was called.
         streams: Those that it takes whole, in the order of its workflow's parameters.
         parts: Its parts, if it yields them to another workflow.
+        num_residents: Residents of its calls that are in some process.
+        resident_bytes: Their size together.
+        most_resident_bytes: The most that this ever was.
         stream: How far it is in yielding, if it does and has not ended.
     """
 
     __deletable__ = ("journal",)  # for mypyc
     __slots__ = (
-        "arguments", "callee", "depth", "future", "journal", "num_awaited", "parts", "paths", "request", "result", "segment",
-        "started_ns", "state", "statics", "stream", "streams",
+        "arguments", "callee", "depth", "future", "journal", "most_resident_bytes", "num_awaited", "num_residents", "parts",
+        "paths", "request", "resident_bytes", "result", "segment", "started_ns", "state", "statics", "stream", "streams",
     )  # fmt: skip
 
     def __init__(
@@ -105,6 +108,7 @@ class Task:
             self.parts = PartList(self)
         self.num_awaited = 0
         self.started_ns = 0
+        self.num_residents = self.resident_bytes = self.most_resident_bytes = 0
         self.result: tuple[Argument, ...] = ()
 
     def inputs(self) -> list[Ref]:
@@ -137,16 +141,18 @@ class StreamProgress:
         front: Where the next part to be sent is, or will be; None if no more follows, because a part could not be computed.
         untaken: Parts that were sent to the client and not taken, by their index.
         num_taken: Parts that the client has taken.
+        sent_ns: When the last part was sent to the client; 0 before the first.
         is_ended: Whether the workflow has ended.
         error: What the task fails with after its last part.
     """
 
-    __slots__ = ("error", "front", "is_ended", "num_taken", "untaken")
+    __slots__ = ("error", "front", "is_ended", "num_taken", "sent_ns", "untaken")
 
     def __init__(self, journal: Segment) -> None:
         self.front: Segment | None = journal
         self.untaken: dict[int, StreamPart] = {}
         self.num_taken = 0
+        self.sent_ns = 0
         self.is_ended = False
         self.error: DyOrcError | None = None
 
@@ -171,18 +177,22 @@ class Restoration:
         num_awaited: Restorations that it waits for, if the future is a task's.
         waiters: What needs the tensors: calls, other restorations, the future itself if a workflow reads it, a part of the
             answer, and the request if it is its answer.
+        cells: The lost parts, if the future is that of a call that yields: they are made again together.
+        process: Where a resident has to be made again; empty: anywhere.
         is_done: Whether the tensors are there; the waiters are notified next.
         error: Why they cannot be made; the waiters are notified next.
     """
 
-    __slots__ = ("call", "error", "future", "is_done", "num_awaited", "request", "waiters")
+    __slots__ = ("call", "cells", "error", "future", "is_done", "num_awaited", "process", "request", "waiters")
 
     def __init__(self, request: "Request", future: Future) -> None:
         self.request = request
         self.future = future
         self.call: Call | None = None
+        self.cells: dict[Cell, None] = {}
         self.num_awaited = 0
         self.waiters: list[RestorationWaiter] = []
+        self.process = ""
         self.is_done = False
         self.error: DyOrcError | None = None
 
@@ -205,6 +215,7 @@ class Request:
         root: Its first task; the request answers when that settles.
         pinned: Its futures whose tensors are pinned, with the blocks they lie in.
         release_at: When it pins more futures than this, unneeded ones are searched for.
+        yielding: Its calls and tasks that yield to a workflow and have not ended.
         restoring: Its futures whose tensors were lost and are being made again.
         num_calls: Calls and tasks that it made for certain.
         num_guessed: Calls and tasks on branches that are guesses.
@@ -221,7 +232,7 @@ class Request:
     __slots__ = (
         "arrived_ns", "context", "failed_effects", "has_effects", "has_stored", "is_answered", "is_untaken", "num_answers",
         "num_calls", "num_effects", "num_guessed", "pinned", "raised", "release_at", "request_id", "restoring", "root",
-        "waits_for_effects",
+        "waits_for_effects", "yielding",
     )  # fmt: skip
 
     def __init__(self, request_id: int, context: RequestContext, arrived_ns: int) -> None:
@@ -243,6 +254,7 @@ class Request:
         self.is_answered = False
         self.is_untaken = False
         self.num_answers = 0
+        self.yielding: dict[Entry, None] = {}
 
     def add_effect(self) -> None:
         """Counts a call or a task that must run even if its result is not needed."""

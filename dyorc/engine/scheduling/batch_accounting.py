@@ -80,6 +80,8 @@ def count_batch(batch: Batch, event: BatchDone, now_ns: int) -> None:
     waits_ns = [started_ns - call.submitted_ns for call in batch.calls]
     own = batch.replica.pool.record
     own.count_batch(times, waits_ns, batch.reason.name, now_ns)
+    if batch.replica.pool.max_cost is not None:
+        own.cost += batch.cost
     for move in event.moves:
         own.add_transfer(move.tier, move.num_bytes, move.took_s)
     certain = [

@@ -51,12 +51,12 @@ class BatchFormer:
         size = max_size = pool.program.options.max_batch_size
         num_waiting, cost = pool.queue.size, 1.0
         if pool.max_cost is not None:
-            num_waiting, cost = _by_cost(pool.queue)
+            num_waiting, cost = by_cost(pool.queue)
             size = max_size = pool.max_size(cost)
         replica = None
         start_ns = now_ns
         if pool.num_idle:
-            size = _fair_size(pool, num_waiting, cost, max_size)
+            size = fair_size(pool, num_waiting, cost, max_size)
         else:
             replica = pool.soonest_prefetch()
             if replica is None:
@@ -72,7 +72,7 @@ class BatchFormer:
         held_until_ns = pool.held_until_ns
         if self._hold(pool, replica, now_ns):
             return None
-        calls, is_retry = self._take(pool, replica, size, cost, now_ns)
+        calls, is_retry = self.take(pool, pool.queue, replica, size, cost, now_ns)
         if not calls:
             return None
         if pool.max_cost is not None:
@@ -86,18 +86,19 @@ class BatchFormer:
         else:
             reason = FormReason.SHARED if len(calls) == size and pool.num_idle > 1 else FormReason.QUEUE_EMPTIED
         if not is_retry and pool.guesses.size:
-            self._policy.fill(pool, replica, calls, max_size, start_ns, now_ns)
+            self._policy.fill(pool, pool.guesses, replica, calls, max_size, start_ns, now_ns)
         if held_until_ns:
             _end_hold(pool, len(calls), min(held_until_ns, now_ns))
         return FormedBatch(replica or pool.nearest_idle(calls), calls, reason)
 
-    def _take(self, pool: ReplicaPool, replica: Replica | None, size: int, cost: float, now_ns: int) -> tuple[list[Call], bool]:
+    def take(
+        self, pool: ReplicaPool, queue: CallQueue, replica: Replica | None, size: int, cost: float, now_ns: int
+    ) -> tuple[list[Call], bool]:
         """Takes the next calls of a queue that can end before their deadlines; the others end as `CallLate`.
 
         A call is checked against the time of a batch as large as this one would be, not of a smaller one made for its sake: under
         overload that would make all batches small, and more calls late.
         """
-        queue = pool.queue
         while queue.size:
             end_ns = pool.earliest_end_ns(replica, queue.count_next(size) * cost, now_ns) if self._can_drop else 0
             calls, is_retry, late = queue.take(size, end_ns)
@@ -107,7 +108,7 @@ class BatchFormer:
             if calls or not late:
                 return calls, is_retry
             if pool.max_cost is not None:  # the next calls may be of another cost
-                _, cost = _by_cost(queue)
+                _, cost = by_cost(queue)
                 size = min(size, pool.max_size(cost))
         return [], False
 
@@ -125,9 +126,9 @@ class BatchFormer:
             return None
         max_size, num_waiting, cost = pool.program.options.max_batch_size, pool.guesses.size, 1.0
         if pool.max_cost is not None:
-            num_waiting, cost = _by_cost(pool.guesses)
+            num_waiting, cost = by_cost(pool.guesses)
             max_size = pool.max_size(cost)
-        calls = self._policy.form_batch(pool, replica, _fair_size(pool, num_waiting, cost, max_size), now_ns)
+        calls = self._policy.form_batch(pool, pool.guesses, replica, fair_size(pool, num_waiting, cost, max_size), now_ns)
         if not calls:
             return None
         if held_until_ns:
@@ -169,7 +170,7 @@ class BatchFormer:
         pool.timer = self._timers.set(at_ns, TimerKind.POOL, pool.program.name)
 
 
-def _by_cost(waiting: CallQueue | Lanes) -> tuple[int, float]:
+def by_cost(waiting: CallQueue | Lanes) -> tuple[int, float]:
     """Returns how many calls like the first would cost as much as all that wait, and what the first costs."""
     first = waiting.peek()
     if first is None or not first.cost:
@@ -177,7 +178,7 @@ def _by_cost(waiting: CallQueue | Lanes) -> tuple[int, float]:
     return max(1, math.ceil(waiting.total_cost() / first.cost)), first.cost
 
 
-def _fair_size(pool: ReplicaPool, num_calls: int, cost: float, max_size: int) -> int:
+def fair_size(pool: ReplicaPool, num_calls: int, cost: float, max_size: int) -> int:
     """Returns how many calls one of the idle replicas takes, so that all have work and no batch is wastefully small.
 
     Args:

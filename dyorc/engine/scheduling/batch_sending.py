@@ -67,7 +67,11 @@ class BatchSender:
         if pool.ongoing is not None:
             pool.ongoing[calls[0]] = batch
             max_parts = self._ongoing.begin(batch)
-        pool.set_busy(replica, self.prefetch_ns(replica))
+        if replica.process is None:
+            pool.set_busy(replica, self.prefetch_ns(replica))
+        else:
+            pool.set_busy(replica, NEVER_NS)
+            replica.process.batch_sent(replica, batch.batch_id)
         if self._config.hold:
             foresee(self._pools, batch, self._batches)
         operands = [call.operands for call in calls]
@@ -82,7 +86,7 @@ class BatchSender:
         requests = () if options.pure or options.idempotent else [call.context.number for call in calls]
         dispatch = DispatchBatch(
             replica.replica_id, batch.batch_id, pool.program, operands, calls[0].statics, formed.reason, share,
-            inputs, calls[0].is_suspect, None if batch.trace is None else batch.trace.span, requests, max_parts,
+            inputs, calls[0].is_suspect, None if batch.trace is None else batch.trace.span, requests, max_parts, calls[0].chain,
         )  # fmt: skip
         self._turn.actions.append(dispatch)
 

@@ -38,7 +38,9 @@ class OngoingBatches:
         """Makes a batch that has just started one that is spoken to. Returns how many parts it may send."""
         call = batch.calls[0]
         ongoing = batch.ongoing = Ongoing()
+        ongoing.since_ns = self._turn.now_ns
         if call.parts is not None:
+            call.parts.num_again = 0
             ongoing.max_parts = self._limit(call)
         if call.streams:
             ongoing.starving.update(range(len(call.streams)))
@@ -66,6 +68,7 @@ class OngoingBatches:
         had_credit = ongoing.has_credit
         ongoing.max_parts = limit
         if not had_credit:
+            ongoing.since_ns = self._turn.now_ns
             self._restart_clock(batch, ongoing)
         self._turn.actions.append(GrantParts(batch.replica.replica_id, batch.batch_id, limit))
 
@@ -77,6 +80,9 @@ class OngoingBatches:
             self._leases.discard(blocks_of(event.tensors))
             return
         ongoing.num_parts += 1
+        now_ns = self._turn.now_ns
+        batch.replica.pool.record.count_part(event.index, now_ns - ongoing.since_ns)
+        ongoing.since_ns = now_ns
         if not ongoing.is_cancelled:
             self._restart_clock(batch, ongoing)
         self._turn.ended.append(CallPart(batch.calls[0], event.index, event.tensors, event.digest))

@@ -15,6 +15,7 @@ from dyorc.engine.actions import ParkReplica
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import ReplicasWanted
 from dyorc.engine.model.program_call import Call
+from dyorc.engine.scheduling.processes import Process
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
 from dyorc.engine.scheduling.retrying import fail
@@ -57,9 +58,10 @@ class Parking:
         if not event.num_warm:
             pool.clear_load_failures()
         if pool.target.is_off:
-            for call in pool.queue.take_out(_can_be_refused):
-                call.wait()
-                self.refuse(call, pool)
+            for queue in pool.queues():
+                for call in queue.take_out(_can_be_refused):
+                    call.wait()
+                    self.refuse(call, pool)
         self.balance(pool)
 
     def program_added(self, program: str) -> None:
@@ -78,15 +80,28 @@ class Parking:
         if num_warm is None:
             return
         num_surplus = len(pool.replicas) - num_warm
+        if pool.has_process:
+            for replica in pool.replicas.values():
+                replica.is_surplus = False
         if num_surplus > 0:
             misplaced = pool.target.misplaced
-            surplus = nsmallest(num_surplus, pool.replicas.values(), lambda r: (r.replica_id not in misplaced, _free_ns(r)))
+            cost = _free_ns if not pool.has_process else _num_resident_bytes
+            surplus = nsmallest(num_surplus, pool.replicas.values(), lambda r: (r.replica_id not in misplaced, cost(r)))
             for replica in surplus:
-                self._drain(replica)
+                if _is_needed(replica):
+                    replica.is_surplus = True  # until the chains in its process have ended
+                else:
+                    self._drain(replica)
         staying = [replica for replica in pool.draining.values() if not replica.is_leaving]
         for replica in staying[: max(0, -num_surplus)]:
             pool.resume(replica, self._prefetch_ns(replica))
         self._turn.touched[pool.program.name] = None
+
+    def park_surplus(self, process: Process) -> None:
+        """Parks the surplus replicas of a process that holds no residents any more."""
+        for replica in list(process.replicas.values()):
+            if replica.is_surplus and not _is_needed(replica):
+                self.balance(replica.pool)
 
     def dismiss(self, replica_id: str) -> None:
         """Gives no more batches to a replica that is about to end; it finishes its own."""
@@ -107,6 +122,9 @@ class Parking:
         """Forgets a draining replica that holds no batch. It keeps its tensors."""
         replica.pool.remove(replica)
         del self._replicas[replica.replica_id]
+        if replica.process is not None:
+            del replica.process.replicas[replica.replica_id]
+            replica.process.parked.add(replica.pool.program.name)
         self._turn.actions.append(ParkReplica(replica.replica_id))
 
     def is_refused(self, call: Call, pool: ReplicaPool) -> bool:
@@ -143,6 +161,18 @@ class Parking:
 def _can_be_refused(call: Call) -> bool:
     """Returns whether its client learns of it if a call fails: effects of answered requests wait instead."""
     return not call.segment.task.request.is_answered
+
+
+def _is_needed(replica: Replica) -> bool:
+    """Returns whether chains may go on in a replica's process, so that it is not parked even if it is surplus."""
+    process = replica.process
+    return process is not None and not replica.is_leaving and (bool(process.residents) or not process.is_free)
+
+
+def _num_resident_bytes(replica: Replica) -> tuple[bool, int, str]:
+    """Returns what parking a replica costs its process; the replicas of one process go together."""
+    process = replica.process
+    return (False, 0, "") if process is None else (not process.is_leaving, process.num_bytes, process.name)
 
 
 def _free_ns(replica: Replica) -> int:

@@ -1,8 +1,33 @@
-"""Processes that hold residents, and the replicas in them."""
+"""Processes that hold residents: which replicas are in them, what they hold, and how much room is left.
 
+The plain programs of a process share a device, so one of their batches runs at a time.
+
+A process counts the bytes of all residents that are leased. A *chain* is what one task keeps there: the next resident of a loop
+takes the place of the last. A new chain begins only where it is expected to fit (`room_for`), so that chains that have begun can
+go on. If they grow beyond the limit nevertheless, those of the youngest request are *evicted*: dropped, and computed again when
+there is room (`youngest`).
+"""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from dyorc.core.tensor import BlockId, DType, TensorRef
 from dyorc.engine.block_leases import BlockLeases
+from dyorc.engine.estimators import Average
 from dyorc.engine.events import ReplicaJoined
+from dyorc.engine.model.program_call import Call
+from dyorc.engine.model.request_tree import Request, Task
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
+from dyorc.engine.scheduling.replicas import Replica
+
+
+class Resident(msgspec.Struct, frozen=True, gc=False, eq=False):
+    """An object in a process: the call that made it, as its task's journal has it, and its size."""
+
+    call: Call
+    task: Task
+    num_bytes: int
 
 
 class Process:
@@ -10,44 +35,220 @@ class Process:
 
     Attributes:
         replica_ids: The replicas in it, also those that are parked.
+        replicas: Those that are not parked, by id.
+        parked: The programs whose replicas here are parked.
+        residents: What it holds, as far as it is leased.
+        num_bytes: Their size together.
+        limit: How many bytes it should hold at most; None: any number.
+        chain_bytes: How many bytes a chain of its group comes to; all processes of a group share it.
+        last_batch: The latest batch of each of its programs: that which ran longest ago goes first.
     """
 
-    __slots__ = ("name", "replica_ids")
+    __slots__ = ("chain_bytes", "last_batch", "limit", "name", "num_bytes", "parked", "replica_ids", "replicas", "residents")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, chain_bytes: Average) -> None:
         self.name = name
+        self.chain_bytes = chain_bytes
         self.replica_ids: set[str] = set()
+        self.replicas: dict[str, Replica] = {}
+        self.parked: set[str] = set()
+        self.residents: dict[BlockId, Resident] = {}
+        self.num_bytes = 0
+        self.limit: int | None = None
+        self.last_batch: dict[str, int] = {}
+
+    @property
+    def is_free(self) -> bool:
+        """Whether no batch of a plain program runs in it."""
+        return not any(replica.batches for replica in self.replicas.values() if replica.pool.ongoing is None)
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it takes no new chains, because one of its replicas is to be parked or will end."""
+        return any(replica.is_surplus or replica.is_leaving for replica in self.replicas.values())
+
+    def blocks_in_use(self) -> set[BlockId]:
+        """Returns the residents that batches read now."""
+        return {block for replica in self.replicas.values() for batch in replica.batches.values() for block in batch.blocks}
+
+    def bytes_by_task(self) -> dict[Task, int]:
+        """Returns what each chain comes to now."""
+        num_bytes: dict[Task, int] = {}
+        for resident in self.residents.values():
+            num_bytes[resident.task] = num_bytes.get(resident.task, 0) + resident.num_bytes
+        return num_bytes
+
+    def requests(self) -> set[Request]:
+        """Returns the requests that have residents here."""
+        return {resident.task.request for resident in self.residents.values()}
+
+    def room_for(self, task: Task) -> int:
+        """Returns how many new chains fit, if those that have begun grow as expected; at least one if there is none."""
+        if self.limit is None:
+            return 2**30
+        expected = max(1, task.most_resident_bytes, int(self.chain_bytes.value))
+        begun = sum(max(now, int(self.chain_bytes.value)) for now in self.bytes_by_task().values())
+        number = (self.limit - begun) // expected
+        return number if number > 0 else int(not self.residents)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it holds more than it should."""
+        return self.limit is not None and self.num_bytes > self.limit
+
+    def youngest(self, but: Request | None = None, *, is_urgent: bool = False) -> list[BlockId]:
+        """Returns the residents of the request that gives up its own next: the youngest, least urgent; never the oldest, nor one
+        that a batch reads. Empty if there is none.
+
+        Args:
+            but: A request for which room is made; it is spared, and so are older ones.
+            is_urgent: Whether older ones are not spared, because they wait for it.
+        """
+        in_use = {self.residents[block].task.request for block in self.blocks_in_use() if block in self.residents}
+        by_age = sorted(self.requests(), key=lambda request: request.context.order)
+        if but is None:
+            by_age = by_age[1:]
+        elif is_urgent:
+            by_age = [request for request in by_age if request is not but]
+        else:
+            by_age = [request for request in by_age if request.context.order > but.context.order]
+        for request in reversed(by_age):
+            if request not in in_use:
+                return [block for block, resident in self.residents.items() if resident.task.request is request]
+        return []
+
+    # Busy and free
+
+    def batch_sent(self, replica: Replica, batch_id: int) -> None:
+        """Makes the other plain programs wait for a batch."""
+        self.last_batch[replica.pool.program.name] = batch_id
+        if replica.pool.ongoing is None:
+            for other in self.replicas.values():
+                if other is not replica and other.pool.ongoing is None:
+                    other.pool.leave_idle(other)
+
+    def freed(self) -> Iterator[str]:
+        """Lets all plain programs take the next batch, if none runs. Yields their names."""
+        if not self.is_free:
+            return
+        for replica in self.replicas.values():
+            pool = replica.pool
+            if pool.ongoing is None and replica.replica_id in pool.replicas:
+                pool.set_idle(replica)
+            yield pool.program.name
 
 
 class Processes:
-    """All processes that hold residents. A process is there from the first of its replicas to the last."""
+    """All processes that hold residents. A process is there from the first of its replicas to the last.
+
+    Attributes:
+        by_name: The processes.
+        num_evicted: How many residents were evicted, by program.
+    """
 
     def __init__(self, leases: BlockLeases) -> None:
         self._leases = leases
         self._of_replica: dict[str, Process] = {}
+        self._chain_bytes: dict[str, Average] = {}
         self.by_name: dict[str, Process] = {}
+        self.num_evicted: dict[str, int] = {}
 
     def join(self, event: ReplicaJoined, pool: ReplicaPool) -> Process | None:
-        """Returns the process of a replica that has joined; None if its program neither has residents nor is in a group."""
+        """Returns the process of a replica that joins; None if its program neither has residents nor is in a group."""
         program = pool.program
-        if not program.signature.residents and program.options.group is None:
+        if not pool.has_process:
             return None
         name = event.process or event.replica_id
         process = self.by_name.get(name)
         if process is None:
-            process = self.by_name[name] = Process(name)
+            average = self._chain_bytes.setdefault(program.group, Average())
+            process = self.by_name[name] = Process(name, average)
             self._leases.holder_joined(name)
         process.replica_ids.add(event.replica_id)
+        process.parked.discard(program.name)
+        limits = [limit for limit in (process.limit, program.options.max_resident_bytes) if limit is not None]
+        process.limit = min(limits, default=None)
         self._of_replica[event.replica_id] = process
         return process
 
     def leave(self, replica_id: str) -> bool:
-        """Removes a replica that is gone. Returns whether residents were lost with it."""
+        """Removes a replica that is gone, parked or not. Returns whether residents were lost with it."""
         process = self._of_replica.pop(replica_id, None)
         if process is None:
             return False
         process.replica_ids.discard(replica_id)
+        process.replicas.pop(replica_id, None)
         if process.replica_ids:
             return False
         del self.by_name[process.name]
+        for block in list(process.residents):
+            self._remove(process, block)
         return self._leases.holder_left(process.name)
+
+    # What they hold
+
+    def add(self, process: Process, call: Call, outputs: Iterable[TensorRef]) -> None:
+        """Counts the residents that a call has left."""
+        restoration = call.restores
+        producer = call if restoration is None else restoration.future.producer
+        task = call.segment.task
+        for tensor in outputs:
+            if tensor.dtype is DType.RESIDENT and isinstance(producer, Call):
+                process.residents[tensor.holder, tensor.block] = Resident(producer, task, tensor.num_bytes)
+                process.num_bytes += tensor.num_bytes
+                task.num_residents += 1
+                task.resident_bytes += tensor.num_bytes
+                task.most_resident_bytes = max(task.most_resident_bytes, task.resident_bytes)
+
+    def forget(self, blocks: Iterable[BlockId]) -> list[Process]:
+        """Stops counting residents that were released. Returns the processes that have more room now."""
+        processes: dict[Process, None] = {}
+        for block in blocks:
+            process = self.by_name.get(block[0])
+            if process is not None and block in process.residents:
+                task = self._remove(process, block)
+                processes[process] = None
+                if not task.num_residents:
+                    process.chain_bytes.add(task.most_resident_bytes)
+        return list(processes)
+
+    def _remove(self, process: Process, block: BlockId) -> Task:
+        resident = process.residents.pop(block)
+        process.num_bytes -= resident.num_bytes
+        resident.task.num_residents -= 1
+        resident.task.resident_bytes -= resident.num_bytes
+        return resident.task
+
+    def evict(self, blocks: Iterable[BlockId], *, is_counted: bool = True) -> None:
+        """Drops residents, to be computed again when they are needed. That is no failure: it does not count as a loss."""
+        in_use = {block for process in self.by_name.values() for block in process.blocks_in_use()}
+        for block in blocks:
+            process = self.by_name.get(block[0])
+            resident = None if process is None else process.residents.get(block)
+            if process is None or resident is None:
+                continue
+            resident.call.num_losses -= 1
+            if is_counted:
+                name = resident.call.callee.name
+                self.num_evicted[name] = self.num_evicted.get(name, 0) + 1
+            if block in in_use:
+                self._leases.lose([block])  # its batch may go on reading
+            else:
+                self._remove(process, block)
+                self._leases.evict(block)
+
+    def report(self, pool: ReplicaPool) -> dict[str, int]:
+        """Returns what a program holds in all processes, as plain values. Cost: looks at all residents."""
+        name = pool.program.name
+        sizes = [
+            resident.num_bytes
+            for process in self.by_name.values()
+            for resident in process.residents.values()
+            if resident.call.callee.name == name
+        ]
+        return {
+            "num_residents": len(sizes),
+            "resident_bytes": sum(sizes),
+            "num_evicted": self.num_evicted.get(name, 0),
+            "num_rebuilt": pool.num_rebuilt,
+        }

@@ -122,6 +122,10 @@ class CallQueue:
         """Returns the next call, not counting groups to be retried; None without one."""
         return self._lanes.peek()
 
+    def first(self) -> Call | None:
+        """Returns the next call, or one of the group to be retried that goes before it; None if none waits."""
+        return next((call for group in self._retries for call in group if call in self._retrying), None) or self.peek()
+
     def take(self, max_size: int, end_ns: int = 0) -> tuple[list[Call], bool, list[Call]]:
         """Takes the next batch; empty if no call waits, or only calls that are too late.
 

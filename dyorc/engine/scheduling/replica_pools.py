@@ -14,6 +14,7 @@ from dyorc.engine.estimators import Average, Rate, queueing_delay_s
 from dyorc.engine.events import ReplicasWanted
 from dyorc.engine.interfaces import Load
 from dyorc.engine.model.program_call import Call, CallState
+from dyorc.engine.scheduling.bound_calls import BoundCalls
 from dyorc.engine.scheduling.lanes import Lanes
 from dyorc.engine.scheduling.latency import LatencyModel, LeastLatency, LoopRatio, MeanCost
 from dyorc.engine.scheduling.queues import CallQueue
@@ -96,6 +97,9 @@ class ReplicaPool:
         num_when_held: Calls that were ready then.
         load_error: Why no replica can load the program; None if one can.
         num_starved: Batches that failed for want of memory since the last one that ran.
+        has_process: Whether its replicas share processes with others, or hold residents there.
+        bound: Calls that wait for a process, by its name; the other queues hold those that can run anywhere.
+        num_rebuilt: Residents that were rebuilt at once.
     """
 
     def __init__(self, program: Program, record: ModelRecord, config: EngineConfig) -> None:
@@ -103,8 +107,12 @@ class ReplicaPool:
         self.record = record
         self.max_cost = program.options.max_batch_cost
         self.queue = CallQueue(self.slot_price)
-        self.suspects = SuspectQueue(self.queue, program.options.bounds.max_replicas, int(config.max_suspect_wait_s * 1e9))
+        max_wait_ns = int(config.max_suspect_wait_s * 1e9)
+        self.suspects = SuspectQueue(self.queue, self.queue_of, program.options.bounds.max_replicas, max_wait_ns)
         self.guesses = Lanes(CallState.GUESSED, Call.guess)
+        self.has_process = bool(program.signature.residents) or program.options.group is not None
+        self.bound: dict[str, BoundCalls] = {}
+        self.num_rebuilt = 0
         self.latency = LatencyModel()
         self.mean_cost = MeanCost()
         self.least_latency = LeastLatency(self.latency)
@@ -163,7 +171,7 @@ class ReplicaPool:
             del self.num_replicas_on[replica.node]
         if not self.replicas:
             self.clear_load_failures()  # failures while another replica worked do not predict the next attempt
-        self._leave_idle(replica)
+        self.leave_idle(replica)
         replica.prefetch_ns = NEVER_NS
 
     def clear_load_failures(self) -> None:
@@ -173,6 +181,8 @@ class ReplicaPool:
 
     def set_idle(self, replica: Replica) -> None:
         """Marks a replica as idle."""
+        if replica.process is not None and replica.replica_id in self.idle.get(replica.node, ()):
+            return
         self.idle.setdefault(replica.node, {})[replica.replica_id] = replica
         self.num_idle += 1
         replica.prefetch_ns = NEVER_NS
@@ -180,7 +190,7 @@ class ReplicaPool:
     def set_busy(self, replica: Replica, prefetch_ns: int) -> None:
         """Marks a replica as busy; it may be sent another batch at `prefetch_ns`. If batches run side by side, it counts as idle
         while it has room for another."""
-        self._leave_idle(replica)
+        self.leave_idle(replica)
         if self.ongoing is not None:
             if len(replica.batches) < self.max_ongoing:
                 self.set_idle(replica)
@@ -195,22 +205,51 @@ class ReplicaPool:
         else:
             replica.prefetch_ns = NEVER_NS
 
-    def _leave_idle(self, replica: Replica) -> None:
+    def leave_idle(self, replica: Replica) -> None:
+        """Marks a replica as no longer idle, if it is."""
         here = self.idle.get(replica.node)
         if here is not None and here.pop(replica.replica_id, None) is not None:
             self.num_idle -= 1
             if not here:
                 del self.idle[replica.node]
 
-    def release_suspect(self, now_ns: int) -> None:
+    def bound_to(self, process: str) -> BoundCalls:
+        """Returns the calls that wait for a process."""
+        bound = self.bound.get(process)
+        if bound is None:
+            bound = self.bound[process] = BoundCalls(self.slot_price)
+        return bound
+
+    def queue_of(self, call: Call) -> CallQueue:
+        """Returns the queue of a certain call."""
+        return self.bound_to(call.process).queue if call.process else self.queue
+
+    def guesses_of(self, call: Call) -> Lanes:
+        """Returns the queue of a guess."""
+        return self.bound_to(call.process).guesses if call.process else self.guesses
+
+    def queues(self) -> list[CallQueue]:
+        """Returns all queues of certain calls."""
+        return [self.queue, *(bound.queue for bound in self.bound.values())] if self.bound else [self.queue]
+
+    def queues_of_guesses(self) -> list[Lanes]:
+        """Returns all queues of guesses."""
+        return [self.guesses, *(bound.guesses for bound in self.bound.values())] if self.bound else [self.guesses]
+
+    @property
+    def num_queued(self) -> int:
+        """How many certain calls wait."""
+        return sum([queue.size for queue in self.queues()]) if self.bound else self.queue.size
+
+    def release_suspect(self, now_ns: int, *, is_stuck: bool = False) -> None:
         """Lets the next suspect call run, unless another one runs or its time has not come. Cost: looks at all replicas."""
         if not self.runs_suspect:
-            self.suspects.release(len(self.replicas), self.num_idle, now_ns)
+            self.suspects.release(len(self.replicas), self.num_idle, now_ns, is_stuck=is_stuck)
 
     @property
     def runs_suspect(self) -> bool:
         """Whether a suspect call runs, or is about to. Cost: looks at all replicas."""
-        return self.queue.has_suspect or any(batch.calls[0].is_suspect for batch in self._batches())
+        return any(queue.has_suspect for queue in self.queues()) or any(batch.calls[0].is_suspect for batch in self._batches())
 
     def _batches(self) -> Iterator[Batch]:
         """Yields the batches in flight."""
@@ -270,15 +309,15 @@ class ReplicaPool:
         """Returns what there is to do. Cost: looks at all replicas."""
         num_running = sum([len(batch.calls) for batch in self._batches()])
         cost = self.mean_cost.value
-        num_queued = self.queue.size + len(self.suspects)
+        num_queued = self.num_queued + len(self.suspects)
         return Load(num_queued, num_running, self.line_of(cost), self.max_size(cost), self.waiting_bytes())
 
     def report(self) -> dict[str, Any]:
         """Returns the queues and costs, as plain values; costs are None before the first batch."""
         line = self.line_of(self.mean_cost.value)
         return {
-            "num_queued": self.queue.size,
-            "num_guesses_queued": self.guesses.size,
+            "num_queued": self.num_queued,
+            "num_guesses_queued": sum([guesses.size for guesses in self.queues_of_guesses()]),
             "num_suspects": len(self.suspects),
             "batch_base_ms": None if line is None else round(line[0] * 1e3, 4),
             "batch_item_ms": None if line is None else round(line[1] * 1e3, 4),
@@ -286,7 +325,9 @@ class ReplicaPool:
 
     def take_all(self) -> list[Call]:
         """Removes and returns all calls that have not been sent. The caller sets their new state."""
-        return [*self.queue.take_all(), *self.suspects.take_out(_any), *self.guesses.take_out(_any)]
+        calls = [call for queue in self.queues() for call in queue.take_all()]
+        calls += self.suspects.take_out(_any)
+        return calls + [call for guesses in self.queues_of_guesses() for call in guesses.take_out(_any)]
 
     def slot_price(self, size: int, cost: float) -> float:
         """Returns a call's share of the time of a batch of `size` calls like it, T(n)/n, relative to a full batch; 1 if unknown.
@@ -323,9 +364,13 @@ class ReplicaPool:
             if replica.has_core:
                 return replica
         for replica in firsts:
-            if replica.processor is not None and self.program.name not in replica.processor.waiting:
-                replica.processor.waiting.append(self.program.name)
+            self.await_core(replica)
         return None
+
+    def await_core(self, replica: Replica) -> None:
+        """Lets the program's guesses wait until a core is free for a replica."""
+        if replica.processor is not None and self.program.name not in replica.processor.waiting:
+            replica.processor.waiting.append(self.program.name)
 
     def drain_s(self) -> float:
         """Estimates how long the queue will take, in seconds, at least 0.1."""

@@ -35,18 +35,20 @@ class Ongoing:
         num_parts: Parts that it has sent.
         max_parts: How many it may send; 0 if it does not yield.
         due_ns: When its replica counts as hung; `NEVER_NS` while it has no credit.
+        since_ns: Since when it works on the next part: since it began, sent one, or was allowed to send more.
         is_cancelled: Whether it was told to end.
         starving: Which of its streams have no part left for it that it was sent and has not read.
         num_fed: How many parts of each of its streams it was sent.
         fed_blocks: Where the stored tensors of these lie; it may read them until it ends.
     """
 
-    __slots__ = ("due_ns", "fed_blocks", "is_cancelled", "max_parts", "num_fed", "num_parts", "starving")
+    __slots__ = ("due_ns", "fed_blocks", "is_cancelled", "max_parts", "num_fed", "num_parts", "since_ns", "starving")
 
     def __init__(self) -> None:
         self.num_parts = 0
         self.max_parts = 0
         self.due_ns = 0
+        self.since_ns = 0
         self.is_cancelled = False
         self.starving: set[int] = set()
         self.num_fed: dict[int, int] = {}
@@ -108,10 +110,13 @@ class Replica:
         processor: The cores that it shares with others; None if it has its own device.
         process: Where it holds residents, with other programs of its group; None if it has none.
         is_leaving: Whether it will end soon: it gets no more batches.
+        is_surplus: Whether it is to be parked once its process holds no residents.
         prefetch_ns: When the next batch may be sent after it, so that it arrives as the running one ends.
     """
 
-    __slots__ = ("batches", "is_leaving", "latency", "node", "pool", "prefetch_ns", "process", "processor", "replica_id")
+    __slots__ = (
+        "batches", "is_leaving", "is_surplus", "latency", "node", "pool", "prefetch_ns", "process", "processor", "replica_id",
+    )  # fmt: skip
 
     def __init__(self, replica_id: str, node: str, pool: "ReplicaPool", processor: Processor | None = None) -> None:
         self.replica_id = replica_id
@@ -119,6 +124,7 @@ class Replica:
         self.pool = pool
         self.processor = processor
         self.process: Process | None = None
+        self.is_surplus = False
         self.batches: dict[int, Batch] = {}
         self.latency = LatencyModel(prior=pool.latency)
         self.prefetch_ns = NEVER_NS

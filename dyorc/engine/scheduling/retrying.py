@@ -79,17 +79,18 @@ class RetryPolicy:
             elif call.is_suspect:
                 self.isolate(call, pool)
             else:
-                pool.queue.add(call)
+                pool.queue_of(call).add(call)
 
     def isolate_suspects(self, event: SuspectsReported, pools: Mapping[str, ReplicaPool]) -> None:
         """Learns which inputs may crash this process, and isolates waiting calls with them. Cost: looks at all waiting calls."""
         self._refusals.add_reported(event)
         for name, pool in pools.items():
             self._refuse_equal(pool)
-            for call in pool.queue.take_out(self._refusals.is_suspect):
-                call.wait()
-                call.is_suspect = True
-                self.isolate(call, pool)
+            for queue in pool.queues():
+                for call in queue.take_out(self._refusals.is_suspect):
+                    call.wait()
+                    call.is_suspect = True
+                    self.isolate(call, pool)
             self._turn.touched[name] = None
 
     def is_another_tried(self, pool: ReplicaPool, pools: Mapping[str, ReplicaPool]) -> bool:
@@ -108,11 +109,11 @@ class RetryPolicy:
         for other in pool.suspects.take_out(lambda call: not call.num_attempts and not self._refusals.is_suspect(call)):
             other.wait()
             other.is_suspect = False
-            pool.queue.add(other)
+            pool.queue_of(other).add(other)
 
     def _refuse_equal(self, pool: ReplicaPool) -> None:
         """Fails the waiting calls whose inputs are refused now. Cost: looks at all waiting calls."""
-        for queue in (pool.queue, pool.suspects):
+        for queue in (*pool.queues(), pool.suspects):
             for call in queue.take_out(lambda call: self._refusals.check(call) is not None):
                 call.wait()
                 if (error := self._refusals.check(call)) is not None:
@@ -122,9 +123,14 @@ class RetryPolicy:
         """Handles a batch that did not run because its inputs could not be read. Calls whose inputs are lost wait until they are
         restored. If no loss is known, the calls are tried again, a few times."""
         pool = batch.replica.pool
+        has_begun = batch.ongoing is not None and not pool.program.options.is_repeatable
         is_unknown = not any(self.lacks_inputs(call) for call in batch.calls)
         for call in batch.calls:
             if call.state is not CallState.RUNNING:
+                continue
+            if has_begun:
+                text = f"a stream that program {pool.program.name!r} reads was lost while it ran; the program is not declared "
+                fail(self._turn, pool, call, EffectLostError(f"{text}idempotent, so it is not run again"))
                 continue
             call.num_losses += is_unknown
             if call.num_losses >= self._max_attempts and not call.is_guess:
@@ -185,7 +191,7 @@ class RetryPolicy:
         part = [call for call in calls if not self.lacks_inputs(call)]
         self._turn.ended.extend([CallUnready(call) for call in calls if call not in part])
         if part:
-            pool.queue.add_retry(part)
+            pool.queue_of(part[0]).add_retry(part)
 
     def _certain(self, batch: Batch) -> Iterator[Call]:
         """Yields the calls of a batch that are certain, and defers the guesses."""

@@ -42,10 +42,11 @@ from dyorc.engine.scheduling.batch_forming import BatchFormer
 from dyorc.engine.scheduling.batch_sending import NS_PER_S, BatchSender, InputStaging
 from dyorc.engine.scheduling.ongoing import OngoingBatches
 from dyorc.engine.scheduling.parking import Parking
-from dyorc.engine.scheduling.processes import Processes
+from dyorc.engine.scheduling.processes import Process, Processes
 from dyorc.engine.scheduling.processors import Processor
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import NEVER_NS, Batch, Replica
+from dyorc.engine.scheduling.resident_forming import ResidentFormer, consumed_by, served_first
 from dyorc.engine.scheduling.retrying import RetryPolicy, fail
 from dyorc.engine.scheduling.speculation_policy import GuessAppraiser, SpeculationPolicy
 from dyorc.engine.scheduling.suspects import Refusals
@@ -82,6 +83,9 @@ class Scheduler:
         self.processes = Processes(context.leases)
         policy = SpeculationPolicy(context.speculator, self._appraiser, self.replicas, config.speculation.margin)
         self._former = BatchFormer(context, policy, self.batches)
+        self._resident_former = ResidentFormer(
+            self._former, policy, self.evict, lambda call: self._turn.ended.append(CallUnready(call))
+        )
 
     def take(self, event: ReplicaEvent) -> None:
         """Handles what happened to a replica or a batch."""
@@ -103,6 +107,7 @@ class Scheduler:
             case ReplicaLeft():
                 self._replica_left(event)
             case ReplicaLeaving(replica_id=replica_id):
+                self._leave_residents(replica_id)
                 self._parking.dismiss(replica_id)
             case LoadFailed():
                 self._load_failed(event)
@@ -147,11 +152,16 @@ class Scheduler:
     def drain(self) -> None:
         """Sends every touched program's replicas as many batches as they take."""
         turn = self._turn
+        for process in self.processes.by_name.values():
+            self._parking.park_surplus(process)
         pools = [self.pools[name] for name in turn.touched if name in self.pools]
         turn.touched.clear()
         for pool in pools:
             if pool.suspects.waiting and not self._retrying.is_another_tried(pool, self.pools):
                 pool.release_suspect(turn.now_ns)
+        if self.processes.by_name and (with_process := [pool for pool in pools if pool.has_process]):
+            self._drain_processes(with_process)
+            pools = [pool for pool in pools if not pool.has_process]
         for pool in pools:
             while pool.queue.size and (formed := self._former.form_certain(pool)) is not None:
                 self._sender.send(pool, formed)
@@ -172,9 +182,9 @@ class Scheduler:
         """Returns why a request that may call `programs` cannot be accepted now; None if it can."""
         for program in programs:
             pool = self.pools.get(program.name)
-            if pool is not None and pool.queue.size >= program.options.max_queued_calls:
+            if pool is not None and pool.num_queued >= program.options.max_queued_calls:
                 return CapacityError(
-                    f"{pool.queue.size} calls of program {program.name!r} are waiting, "
+                    f"{pool.num_queued} calls of program {program.name!r} are waiting, "
                     f"the limit is {program.options.max_queued_calls}",
                     retry_after_s=pool.drain_s(),
                 )
@@ -183,6 +193,8 @@ class Scheduler:
     def submit(self, call: Call) -> None:
         """Queues a call whose inputs are all there."""
         pool = self.pools[call.callee.name]
+        if call.process and not self._is_bound(call, pool):
+            return
         call.submitted_ns = now_ns = self._turn.now_ns
         call.expected_ns = now_ns + int(pool.sojourn_ns.value)
         if (trace := call.trace) is not None:
@@ -192,12 +204,24 @@ class Scheduler:
         if call.is_guess:
             order = call.context.order
             call.order = QueueOrder(-round(1000 * call.segment.probability()), order.due_ns, order.deadline_ns, 0)
-            pool.guesses.add(call)
+            (pool.guesses_of(call) if call.process else pool.guesses).add(call)
             self._turn.touched[call.callee.name] = None
         else:
             pool.loop_ratio.call_submitted(call, now_ns)
             call.order = call.context.order
             self._enqueue(call, pool)
+
+    def _is_bound(self, call: Call, pool: ReplicaPool) -> bool:
+        """Returns whether a call can wait for its process, or for any. If not, its residents are given up."""
+        process = self.processes.by_name.get(call.process)
+        if process is not None and (pool.program.name not in process.parked or not pool.replicas):
+            return True  # also if it is parked everywhere: then it is loaded because calls wait
+        call.process = ""
+        if call.chain or not call.callee.signature.takes_residents:
+            return True
+        self.evict([block for block in call.blocks if process is not None and block in process.residents])
+        self._turn.ended.append(CallUnready(call))
+        return False
 
     def _enqueue(self, call: Call, pool: ReplicaPool) -> None:
         if pool.load_error is not None and not pool.replicas:
@@ -220,7 +244,7 @@ class Scheduler:
             call.is_suspect = True
             self._retrying.isolate(call, pool)
         else:
-            pool.queue.add(call)
+            (pool.queue_of(call) if call.process else pool.queue).add(call)
         if call.blocks:
             self._turn.queued.append(call)
         self._turn.touched[call.callee.name] = None
@@ -228,7 +252,7 @@ class Scheduler:
     def commit(self, call: Call) -> None:
         """Makes certain a guess that has not run yet."""
         pool = self.pools[call.callee.name]
-        pool.guesses.withdraw(call)
+        pool.guesses_of(call).withdraw(call)
         call.order = call.context.order
         self._enqueue(call, pool)
 
@@ -242,9 +266,9 @@ class Scheduler:
         if call in pool.suspects:
             pool.suspects.withdraw(call)
         elif call.state is CallState.QUEUED:
-            pool.queue.withdraw(call)
+            pool.queue_of(call).withdraw(call)
         elif call.state is CallState.GUESSED:
-            pool.guesses.withdraw(call)
+            pool.guesses_of(call).withdraw(call)
         elif pool.ongoing is not None and (batch := pool.ongoing.get(call)) is not None:
             self._ongoing.cancel(batch)
 
@@ -276,7 +300,9 @@ class Scheduler:
 
     def report(self, program: str) -> dict[str, Any]:
         """Returns a program's queue and costs, as plain values; costs are None before the first batch."""
-        return self.pools[program].report() | {"num_refused_inputs": self._refusals.num_of.get(program, 0)}
+        pool = self.pools[program]
+        residents: dict[str, Any] = self.processes.report(pool) if pool.has_process else {}
+        return pool.report() | residents | {"num_refused_inputs": self._refusals.num_of.get(program, 0)}
 
     # Replicas
 
@@ -290,6 +316,10 @@ class Scheduler:
         self.replicas[event.replica_id] = replica
         self._leases.holder_joined(event.replica_id)
         pool.add(replica)
+        if replica.process is not None:
+            replica.process.replicas[event.replica_id] = replica
+            if pool.ongoing is None and not replica.process.is_free:
+                pool.leave_idle(replica)
         pool.clear_load_failures()
         self._parking.balance(pool)
         self._touch(event.program)
@@ -311,6 +341,10 @@ class Scheduler:
         has_losses = self._leases.holder_left(replica_id) | self.processes.leave(replica_id)
         if replica is not None:
             self._take_from(replica, event)
+            if replica.process is not None:
+                self._free(replica.process)
+                if not replica.process.replica_ids:
+                    self._unbind(replica.process.name)
         if has_losses:
             self._dequeue_unreadable()
 
@@ -341,7 +375,7 @@ class Scheduler:
     def _dequeue_unreadable(self) -> None:
         """Takes calls that need lost tensors out of their queues. Cost: visits all waiting calls."""
         for pool in self.pools.values():
-            for queue in (pool.queue, pool.suspects, pool.guesses):
+            for queue in (*pool.queues(), pool.suspects, *pool.queues_of_guesses()):
                 for call in queue.take_out(self._retrying.lacks_inputs):
                     call.wait()
                     self._turn.ended.append(CallUnready(call))
@@ -349,6 +383,65 @@ class Scheduler:
     def forget(self, blocks: Iterable[BlockId]) -> None:
         """Forgets released blocks."""
         self.staging.forget(blocks)
+        for process in self.processes.forget(blocks) if self.processes.by_name else ():
+            for replica in list(process.replicas.values()):
+                if replica.is_surplus or replica.pool.queue.size or replica.pool.guesses.size:
+                    self._touch(replica.pool.program.name)
+
+    def evict(self, blocks: Iterable[BlockId]) -> None:
+        """Drops residents that are to be computed again when they are needed. Calls that wait for them leave their queues."""
+        self.processes.evict(blocks)
+        self._dequeue_unreadable()
+        for pool in self.pools.values():
+            if pool.has_process and pool.queue.size:
+                self._touch(pool.program.name)
+
+    def _leave_residents(self, replica_id: str) -> None:
+        """Has residents made again elsewhere, because their process will end soon."""
+        replica = self.replicas.get(replica_id)
+        if replica is not None and replica.process is not None and not replica.is_leaving:
+            self.evict(list(replica.process.residents))
+
+    def _drain_processes(self, pools: list[ReplicaPool]) -> None:
+        """Sends batches of programs that share processes: of each, the program goes first whose last batch is the oldest."""
+        now_ns, former = self._turn.now_ns, self._resident_former
+        for form in (former.form_certain, former.form_guesses):
+            waiting = list(pools)
+            while waiting:
+                waiting.sort(key=served_first)
+                pool = waiting[0]
+                formed = form(pool, now_ns) if pool.num_idle else None
+                if formed is None:
+                    waiting.pop(0)
+                else:
+                    self._sender.send(pool, formed)
+                    if pool.program.signature.consumed:
+                        consumed = [block for call in formed.calls for block in consumed_by(call)]
+                        self.processes.evict(consumed, is_counted=False)  # they are in use, so that the batch keeps them
+                        self._dequeue_unreadable()
+        for pool in pools:
+            if pool.suspects.waiting and pool.num_idle and pool.num_idle == len(pool.replicas):
+                num_waiting = len(pool.suspects)
+                pool.release_suspect(now_ns, is_stuck=True)  # what waits has no room, and perhaps never without this chain
+                if len(pool.suspects) < num_waiting:
+                    self._touch(pool.program.name)
+
+    def _unbind(self, process: str) -> None:
+        """Takes out the calls that wait for a process that is gone."""
+        for pool in self.pools.values():
+            for call in pool.suspects:
+                if call.process == process:
+                    call.process = ""  # it makes something again, and may do so anywhere
+            bound = pool.bound.pop(process, None)
+            if bound is not None:
+                for call in (*bound.queue.take_all(), *bound.guesses.take_out(lambda _: True)):
+                    call.wait()
+                    self._turn.ended.append(CallUnready(call))
+
+    def _free(self, process: Process) -> None:
+        """Considers all programs of a process in which a batch has ended."""
+        for name in process.freed():
+            self._touch(name)
 
     def _tensors_lost(self, event: TensorsLost) -> None:
         """Handles a batch that did not run because its inputs could not be read."""
@@ -375,7 +468,8 @@ class Scheduler:
         if pool.num_load_failures >= self._config.max_load_failures:
             pool.load_error = ProgramLoadError(event.program, event.error_type, event.message, event.traceback)
             if not pool.replicas:
-                for call in (*pool.queue.take_all(), *pool.suspects.take_out(lambda _: True)):
+                calls = [call for queue in pool.queues() for call in queue.take_all()]
+                for call in (*calls, *pool.suspects.take_out(lambda _: True)):
                     call.wait()
                     fail(self._turn, pool, call, pool.load_error)
 
@@ -397,9 +491,13 @@ class Scheduler:
         end_trace(batch, "done", self._turn.now_ns, event)
         if pool.num_starved:
             end_starvation(self._turn, pool)
-        if batch.ongoing is None or not batch.ongoing.is_cancelled:
+        if not batch.calls[0].chain and (batch.ongoing is None or not batch.ongoing.is_cancelled):
             learn_from_batch(batch, event.execute_s, self._turn.now_ns)
         count_batch(batch, event, self._turn.now_ns)
+        if (process := batch.replica.process) is not None:
+            for call, outputs in zip(batch.calls, event.outputs, strict=True):
+                self.processes.add(process, call, outputs)
+            pool.num_rebuilt += bool(batch.calls[0].chain)
         if batch.calls[0].is_suspect:  # it is alone
             self._retrying.clear_suspect(batch.calls[0], pool)
         ended = self._turn.ended
@@ -451,7 +549,8 @@ class Scheduler:
             if is_draining:
                 self._parking.park(replica)
             elif pool.ongoing is None:
-                pool.set_idle(replica)
+                if replica.process is None:
+                    pool.set_idle(replica)
             else:
                 pool.set_busy(replica, NEVER_NS)  # it was listed as idle if it had room beside this batch
         else:
@@ -463,6 +562,8 @@ class Scheduler:
             if not is_draining:
                 pool.set_busy(replica, self._sender.prefetch_ns(replica))
         self._touch(pool.program.name)
+        if replica.process is not None:
+            self._free(replica.process)
         if batch.calls[0].is_suspect:
             self._retrying.touch_suspects(self.pools)
         return batch

@@ -19,6 +19,7 @@ from dyorc.engine.guessing.speculation import Speculator
 from dyorc.engine.model.futures import Future, FutureState
 from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.model.speculation_budget import Bet
+from dyorc.engine.scheduling.lanes import Lanes
 from dyorc.engine.scheduling.processors import Processor
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import Replica
@@ -96,17 +97,25 @@ class SpeculationPolicy:
         self._margin = margin
 
     def fill(
-        self, pool: ReplicaPool, replica: Replica | None, calls: list[Call], max_size: int, start_ns: int, now_ns: int
+        self,
+        pool: ReplicaPool,
+        guesses: Lanes,
+        replica: Replica | None,
+        calls: list[Call],
+        max_size: int,
+        start_ns: int,
+        now_ns: int,
     ) -> None:
         """Adds guesses to a batch of certain calls that starts at `start_ns`, as long as that pays.
 
         Args:
-            replica: The replica that takes the batch, if it is not idle.
+            guesses: The program's that may run there.
+            replica: The replica that takes the batch, if it is not idle, or if it can be no other.
         """
         line = pool.latency.line if pool.max_cost is None else pool.line_of(calls[0].cost)
         rate = pool.demand.per_s(now_ns)
         key = calls[0].batch_key
-        if line is None or rate is None or pool.guesses.peek(key) is None:
+        if line is None or rate is None or guesses.peek(key) is None:
             return
         base_s, item_s = line
         batch_s = base_s + item_s * len(calls)
@@ -116,22 +125,22 @@ class SpeculationPolicy:
         # Which idle replica takes the batch depends on all of its calls; here any of them will do.
         processor = (replica or next(iter(pool.replicas.values()))).processor
         delay_s = 0.0 if processor is None else processor.delay_s(batch_s, now_ns)
-        while len(calls) < max_size and (call := pool.guesses.peek(key)) is not None:
+        while len(calls) < max_size and (call := guesses.peek(key)) is not None:
             probability, known_ns = self._appraiser.appraise(call, now_ns)
             saved_s = _saved_s(start_ns, batch_s, max(known_ns, next_ns), batch_s, known_ns)
             longer_s = 0.0 if processor is None else processor.delay_s(batch_s + item_s, now_ns)
             bet = Bet(probability, saved_s, batch_s / len(calls), item_s * num_delayed + (longer_s - delay_s))
             if not bet.pays(self._margin) or not self._place(call, bet):
                 return
-            pool.guesses.pop(key)
+            guesses.pop(key)
             calls.append(call)
             num_delayed += probability
             batch_s += item_s
             delay_s = longer_s
 
-    def form_batch(self, pool: ReplicaPool, replica: Replica, max_size: int, now_ns: int) -> list[Call]:
-        """Returns a batch of guesses for an idle replica; empty if that does not pay."""
-        line, rate, first = pool.latency.line, pool.demand.per_s(now_ns), pool.guesses.peek()
+    def form_batch(self, pool: ReplicaPool, guesses: Lanes, replica: Replica, max_size: int, now_ns: int) -> list[Call]:
+        """Returns a batch of those guesses that may run on an idle replica; empty if that does not pay."""
+        line, rate, first = pool.latency.line, pool.demand.per_s(now_ns), guesses.peek()
         if first is not None and pool.max_cost is not None:
             line = pool.line_of(first.cost)
         if line is None or rate is None or first is None:
@@ -139,8 +148,8 @@ class SpeculationPolicy:
         terms = _Terms(pool, replica, self._replicas, line, rate, now_ns)
         candidates: list[Call] = []
         bets: list[_BetAlone] = []
-        size = pool.guesses.count_next(max_size)
-        while len(candidates) < size and (call := pool.guesses.peek(first.batch_key)) is not None:
+        size = guesses.count_next(max_size)
+        while len(candidates) < size and (call := guesses.peek(first.batch_key)) is not None:
             bet = _BetAlone(*self._appraiser.appraise(call, now_ns))
             terms.apply(bet, size)
             while not bet.pays(self._margin) and not candidates and size > 1:
@@ -148,7 +157,7 @@ class SpeculationPolicy:
                 terms.apply(bet, size)
             if not bet.pays(self._margin):
                 break
-            pool.guesses.pop(first.batch_key)
+            guesses.pop(first.batch_key)
             candidates.append(call)
             bets.append(bet)
         size = self._size_that_pays(bets, terms)
@@ -158,7 +167,7 @@ class SpeculationPolicy:
         for call, bet in zip(candidates[:size], bets, strict=False):
             self._speculator.place(call, bet)
         for call in candidates[size:]:
-            pool.guesses.add(call)
+            guesses.add(call)
         return candidates[:size]
 
     def _size_that_pays(self, bets: Sequence["_BetAlone"], terms: "_Terms") -> int:

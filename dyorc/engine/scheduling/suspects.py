@@ -25,15 +25,17 @@ class SuspectQueue:
     program has only one replica, once no other call waits. No suspect waits longer than `max_wait_ns` for that.
 
     Args:
-        queue: The program's queue.
+        queue: The program's queue of calls that can run anywhere.
+        queue_of: Returns the queue that a call enters.
 
     Attributes:
         num_replicas: How many replicas the program is meant to have.
         waiting: The calls, and when the wait of each ends at the latest.
     """
 
-    def __init__(self, queue: CallQueue, num_replicas: int, max_wait_ns: int) -> None:
+    def __init__(self, queue: CallQueue, queue_of: Callable[[Call], CallQueue], num_replicas: int, max_wait_ns: int) -> None:
         self._queue = queue
+        self._queue_of = queue_of
         self.num_replicas = num_replicas
         self._max_wait_ns = max_wait_ns
         self.waiting: dict[Call, int] = {}
@@ -65,19 +67,20 @@ class SuspectQueue:
             del self.waiting[call]
         return calls
 
-    def release(self, num_replicas: int, num_idle: int, now_ns: int) -> None:
+    def release(self, num_replicas: int, num_idle: int, now_ns: int, *, is_stuck: bool = False) -> None:
         """Hands the next call to the queue, to run alone, if it may run now. No other suspect may be queued or in a batch.
 
         Args:
             num_replicas: How many replicas are there now.
             num_idle: How many of them hold no batch.
+            is_stuck: Whether no other call can run, though some wait.
         """
         call, until_ns = next(iter(self.waiting.items()))
         is_last_resort = self.num_replicas <= 1 and num_idle > 0 and not self._queue.size
-        if num_replicas > 1 or is_last_resort or (num_replicas and until_ns <= now_ns):
+        if num_replicas > 1 or is_last_resort or is_stuck or (num_replicas and until_ns <= now_ns):
             del self.waiting[call]
             call.wait()
-            self._queue.add_retry([call])
+            self._queue_of(call).add_retry([call])
 
 
 class Refusals:

@@ -1,6 +1,6 @@
 """Calls on the tasks' side: made ready for the scheduler, and taken back when they have ended."""
 
-from dyorc.core.tensor import TensorRef, blocks_of
+from dyorc.core.tensor import DType, TensorRef, blocks_of
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.interfaces import Dispatcher
 from dyorc.engine.model.futures import FutureState
@@ -32,7 +32,7 @@ class CallLifecycle:
         self._num_calls = call.call_id = self._num_calls + 1
         if not call.segment.is_certain:
             call.is_guess = call.segment.probability() < 1
-            if not call.callee.options.pure:
+            if not call.callee.options.pure or call.callee.signature.consumed:
                 call.awaits_commit = True
                 call.num_awaited += 1
         elif (observer := self._host.observer) is not None:
@@ -61,16 +61,21 @@ class CallLifecycle:
         program = call.callee
         try:
             call.operands = tuple([argument.resolve() for argument in call.arguments])
-            program.signature.check_inputs(call.operands)
-            call.batch_key = program.batch_keys.key(call.operands, call.statics)
-            if program.call_cost is not None:
+            if call.chain:
+                call.batch_key = call.call_id, ()  # it runs alone
+            else:
+                program.signature.check_inputs(call.operands)
+                call.batch_key = program.batch_keys.key(call.operands, call.statics)
+            if program.call_cost is not None and not call.chain:
                 call.cost = program.call_cost.compute(call.operands, call.statics)
         except Exception as error:  # a view or a shape that does not fit fails this call alone
             self.fail(call, _refusal(call, error))
             return
         if call.trace is not None:
             trace_inputs(call, call.trace)
-        if not call.segment.task.request.has_stored or self._has_inputs(call):
+        if call.segment.task.request.has_stored and not self._has_inputs(call):
+            return
+        if not program.signature.takes_residents or call.chain or self._is_in_one_process(call):
             self._dispatcher.submit(call)
 
     def _has_inputs(self, call: Call) -> bool:
@@ -83,7 +88,34 @@ class CallLifecycle:
         if call.is_guess:
             self.defer(call)
             return False
-        return not self._needs.await_inputs(call)
+        return not self._needs.await_inputs(call, self._process_for(call))
+
+    def _process_for(self, call: Call) -> str:
+        """Returns where lost residents are made again that a call needs: beside those that are there; empty if anywhere."""
+        if not call.callee.signature.takes_residents or call.chain:
+            return ""
+        if call.restores is not None and call.restores.process:
+            return call.restores.process
+        there = [t for t in call.operands if t.dtype is DType.RESIDENT and self._leases.is_there((t.holder, t.block))]
+        return max(there, key=lambda tensor: tensor.num_bytes).holder if there else ""
+
+    def _is_in_one_process(self, call: Call) -> bool:
+        """Binds a call to the process that holds its residents. If there are several, all but one of these give up theirs, which
+        are made again in that one; a guess waits for that until it is certain."""
+        residents = [tensor for tensor in call.operands if tensor.dtype is DType.RESIDENT]
+        call.process = residents[0].holder
+        strays = [tensor for tensor in residents if tensor.holder != call.process]
+        if not strays:
+            return True
+        if call.is_guess:
+            self.defer(call)
+            return False
+        num_bytes: dict[str, int] = {}
+        for tensor in residents:
+            num_bytes[tensor.holder] = num_bytes.get(tensor.holder, 0) + tensor.num_bytes
+        call.process = max(num_bytes, key=lambda holder: (num_bytes[holder], holder))
+        self._dispatcher.evict([(tensor.holder, tensor.block) for tensor in residents if tensor.holder != call.process])
+        return not self._needs.await_inputs(call, call.process)
 
     def input_settled(self, call: Call, *, has_failed: bool) -> None:
         """Counts an input of a waiting call that is there, or will not be."""
@@ -122,6 +154,7 @@ class CallLifecycle:
                 break
         if call.parts is not None:
             self._parts.end(call.parts, None)
+            self._recovery.reconsider(call)
         self._turn.settle(call.future, outputs)
 
     def fail(self, call: Call, error: DyOrcError) -> None:
@@ -136,6 +169,7 @@ class CallLifecycle:
             return
         if call.parts is not None:
             self._parts.end(call.parts, error)
+            self._recovery.reconsider(call)
         self._turn.fail(call.future, error)
 
     def defer(self, call: Call) -> None:

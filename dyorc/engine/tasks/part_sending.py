@@ -164,8 +164,8 @@ class PartSender:
             return False
         part.is_lost = False
         part.num_sent += 1
-        if part.num_sent == 1 and (story := request.context.story) is not None:
-            trace_part(story, part.index, self._turn.now_ns)
+        if part.num_sent == 1:
+            self._count(request, part)
         tensors = tuple([argument.resolve() for argument in part.arguments])
         if request.has_stored:
             self._release_blocks(part)
@@ -173,6 +173,15 @@ class PartSender:
             self._leases.acquire(part.blocks)
         self._turn.actions.append(AnswerPart(request.request_id, part.index, tensors))
         return True
+
+    def _count(self, request: Request, part: StreamPart) -> None:
+        """Counts a part that is sent for the first time."""
+        task, now_ns = part.segment.task, self._turn.now_ns
+        if (story := request.context.story) is not None:
+            trace_part(story, part.index, now_ns)
+        if (stream := task.stream) is not None:
+            request.context.record.count_part(part.index, now_ns - (stream.sent_ns or task.started_ns))
+            stream.sent_ns = now_ns
 
     def _release_blocks(self, part: StreamPart) -> None:
         """Releases the tensors of a part, which will not be read again."""

@@ -5,6 +5,8 @@ stays valid. Only the bytes are missing, and only their readers notice: a call t
 request that has to be answered. They wait for a *restoration* of the future, one for all of them.
 
     future of a call: the call is run again as a separate call, which is in no journal; its own lost inputs first
+    part of a stream: so is its call, as far as to the part, once for all lost parts; if the call itself has lost its replica and
+                    starts again, that does it
     future of a task: the futures of its result are restored, and it sees their tensors again
     input:          the orchestrator holds it, it is never lost
 
@@ -18,18 +20,29 @@ lost `max_attempts` times, so nothing goes on for ever.
 Restorations start and end one by one, in the turn's order, so that a long chain of lost tensors is no deep recursion.
 """
 
+from dyorc.authoring.resident import ChainLink
 from dyorc.core.tensor import TensorRef, blocks_of
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.interfaces import Dispatcher
 from dyorc.engine.model.futures import Argument, Future
 from dyorc.engine.model.journal import StreamPart
-from dyorc.engine.model.part_list import Cell
+from dyorc.engine.model.part_list import Cell, PartList
 from dyorc.engine.model.program_call import Call, CallState, Feed
 from dyorc.engine.model.request_tree import Request, Restoration, RestorationWaiter, Task
+from dyorc.engine.tasks.chains import chain_to_rebuild, tensors_of, with_residents
 from dyorc.engine.tasks.early_release import EarlyRelease
 from dyorc.engine.tasks.tensor_needs import Fetches, TensorNeeds
 from dyorc.engine.tasks.trace_events import trace_abandoned, trace_note
-from dyorc.errors import DyOrcError, EffectLostError, ReplicaLostError
+from dyorc.engine.turn import CallPart
+from dyorc.errors import DyOrcError, EffectLostError, ReplicaLostError, StreamDivergedError
+
+
+def diverged(call: Call, what: str) -> StreamDivergedError:
+    """Returns the error of a call that was run again and yielded something else than before."""
+    return StreamDivergedError(
+        f"program {call.callee.name!r} was run again, because its replica was lost, and yielded {what}; it has to yield the same "
+        f"for the same inputs, or to be declared pure=False"
+    )
 
 
 class Recovery:
@@ -39,6 +52,7 @@ class Recovery:
         self, context: EngineContext, dispatcher: Dispatcher, needs: TensorNeeds, fetches: Fetches, release: EarlyRelease
     ) -> None:
         self._max_attempts = context.config.max_attempts
+        self._max_ahead = context.config.max_untaken_parts
         self._turn = context.turn
         self._leases = context.leases
         self._dispatcher = dispatcher
@@ -61,8 +75,83 @@ class Recovery:
         elif isinstance(producer, Task):
             future = restoration.future
             self._restore_result(restoration, future.arguments if isinstance(future, Cell) else producer.result)
-        else:
+        elif producer.parts is None:
             self._run_again(restoration, producer)
+        else:
+            self._restore_parts(restoration, producer, producer.parts)
+
+    def _restore_parts(self, restoration: Restoration, producer: Call, parts: PartList) -> None:
+        """Makes lost parts again: the call itself will come to them if it has started again; otherwise another one repeats it."""
+        last = max(cell.index for cell in restoration.cells)
+        again = restoration.call
+        if again is not None and again.parts is not None:
+            again.parts.num_read = max(again.parts.num_read, last + 1 - self._max_ahead)
+            self._dispatcher.grant(again)
+        elif producer.state is CallState.RUNNING:
+            if parts.num_again > min(cell.index for cell in restoration.cells):
+                self._repeat(restoration, producer, parts)
+        elif producer.state in (CallState.SETTLED, CallState.WITHDRAWN):
+            self._repeat(restoration, producer, parts)
+
+    def _repeat(self, restoration: Restoration, producer: Call, parts: PartList) -> None:
+        """Runs a call that yields again, as far as to the last lost part that anything may still need."""
+        pinned = restoration.request.pinned
+        for cell in parts.cells:
+            if cell in pinned and not self._leases.are_there(pinned[cell]):
+                restoration.cells[cell] = None
+        self._run_again(restoration, producer)
+        call = restoration.call
+        if call is not None:
+            call.parts = PartList(call)
+            call.parts.num_read = max(cell.index for cell in restoration.cells) + 1 - self._max_ahead
+
+    def reconsider(self, producer: Call) -> None:
+        """Looks for another way to restore parts that a call will not come to any more."""
+        restoration = producer.segment.task.request.restoring.get(producer.future)
+        if restoration is not None and restoration.call is None:
+            self._turn.restorations.append(restoration)
+
+    def part_came(self, came: CallPart) -> StreamDivergedError | None:
+        """Takes a part that came before, from the same call or one that repeats it. It is kept only where the first was lost.
+
+        Returns:
+            The error of the call, if it has yielded something else.
+        """
+        call, request = came.call, came.call.segment.task.request
+        restoration = call.restores or request.restoring.get(call.future)
+        producer = call if call.restores is None else call.restores.future.producer
+        blocks = blocks_of(came.tensors)
+        if producer is None or producer.parts is None or came.index >= producer.parts.num_parts:
+            self._leases.discard(blocks)
+            return None
+        cell = producer.parts.cells[came.index]
+        if came.digest != cell.digest:
+            self._leases.discard(blocks)
+            return diverged(call, f"another part {cell.index} than before")
+        is_wanted = restoration is not None and cell in restoration.cells
+        if (is_wanted or cell in request.pinned) and not self._leases.are_there(blocks_of(cell.tensors)):
+            self._leases.pin_new(request.pinned, cell, blocks)
+            cell.refill(came.tensors)
+        else:
+            self._leases.discard(blocks)
+        if restoration is not None and came.index >= max([each.index for each in restoration.cells]):
+            self._end_parts(restoration, call)
+        return None
+
+    def _end_parts(self, restoration: Restoration, call: Call) -> None:
+        """Ends a restoration whose parts have all come again, as far as they have not been lost once more."""
+        if restoration.is_done:
+            return
+        if call.restores is not None:
+            restoration.call = None
+            self._dispatcher.withdraw(call)
+            call.withdraw()
+            if call.trace is not None:
+                trace_abandoned(call.trace, self._turn.now_ns, is_wrong=False)
+        if all(self._leases.are_there(blocks_of(cell.tensors)) for cell in restoration.cells):
+            self._finish(restoration)
+        else:
+            self._turn.restorations.append(restoration)
 
     def _restore_result(self, restoration: Restoration, result: tuple[Argument, ...]) -> None:
         """Refills a task's future, or a part of it, with the tensors of its result, wherever they are now."""
@@ -84,8 +173,12 @@ class Recovery:
         if producer.num_losses >= self._max_attempts:
             self.fail(restoration, ReplicaLostError(f"a result of program {name!r} was lost {producer.num_losses} times"))
             return
-        call = restoration.call = Call(producer.callee, producer.arguments, producer.statics, producer.segment)
+        chain = chain_to_rebuild(restoration.future, producer, self._leases)
+        arguments = producer.arguments if not chain else tuple([each for link in chain for each in tensors_of(link)])
+        call = restoration.call = Call(producer.callee, arguments, producer.statics, producer.segment)
+        call.chain = [ChainLink(link.callee.name, len(tensors_of(link)), link.statics) for link in chain]
         call.restores = restoration
+        call.process = restoration.process
         call.streams = producer.streams
         call.future.producer = None  # its result goes into another future; this reference would only make a cycle
         if (story := restoration.request.context.story) is not None:
@@ -94,8 +187,18 @@ class Recovery:
 
     def call_done(self, restoration: Restoration, outputs: tuple[TensorRef, ...]) -> None:
         """Takes the results of a call that was run again."""
+        if restoration.cells and restoration.call is not None:
+            self.fail(restoration, diverged(restoration.call, "fewer parts than before"))
+            return
         request, future = restoration.request, restoration.future
-        self._leases.pin_new(request.pinned, future, blocks_of(outputs))
+        if restoration.call is not None and restoration.call.chain:
+            tensors = blocks_of(future.readable)
+            self._leases.acquire(tensors)
+            self._leases.pin_new(request.pinned, future, blocks_of(outputs))
+            request.pinned[future] = [*request.pinned[future], *tensors]
+            outputs = with_residents(future.tensors, outputs)
+        else:
+            self._leases.pin_new(request.pinned, future, blocks_of(outputs))
         future.refill(outputs)
         if (story := request.context.story) is not None and restoration.call is not None:
             trace_note(story, "recomputed", restoration.call.callee.name, self._turn.now_ns)

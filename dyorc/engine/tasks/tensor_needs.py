@@ -22,9 +22,13 @@ class TensorNeeds:
         self._turn = turn
         self._leases = leases
 
-    def await_inputs(self, call: Call) -> bool:
-        """Makes a call wait for its lost inputs, and pins the others. Returns whether any is lost."""
-        return self._await_arguments(call.segment.task.request, call.arguments, call)
+    def await_inputs(self, call: Call, process: str = "") -> bool:
+        """Makes a call wait for its lost inputs, and pins the others. Returns whether any is lost.
+
+        Args:
+            process: Where lost residents have to be made again; empty: anywhere.
+        """
+        return self._await_arguments(call.segment.task.request, call.arguments, call, process)
 
     def await_part(self, part: StreamPart) -> bool:
         """Makes a part of an answer wait for its lost tensors, and pins the others. Returns whether any is lost."""
@@ -51,7 +55,9 @@ class TensorNeeds:
         self._need(request, cell, feed)
         return True
 
-    def _await_arguments(self, request: Request, arguments: Iterable[Argument], waiter: Call | StreamPart | Restoration) -> bool:
+    def _await_arguments(
+        self, request: Request, arguments: Iterable[Argument], waiter: Call | StreamPart | Restoration, process: str = ""
+    ) -> bool:
         missing: dict[Future, None] = {}
         for argument in arguments:
             future = argument.future
@@ -61,15 +67,23 @@ class TensorNeeds:
                 missing[future] = None
         for future in missing:
             waiter.num_awaited += 1
-            self._need(request, future, waiter)
+            self._need(request, future, waiter, process)
         return bool(missing)
 
-    def _need(self, request: Request, future: Future, waiter: RestorationWaiter) -> None:
+    def _need(self, request: Request, future: Future, waiter: RestorationWaiter, process: str = "") -> None:
+        cell = future if isinstance(future, Cell) and isinstance(future.producer, Call) else None
+        if cell is not None and cell.producer is not None:
+            future = cell.producer.future  # the lost parts of a call are made again together
         restoration = request.restoring.get(future)
         if restoration is None:
             restoration = request.restoring[future] = Restoration(request, future)
+            restoration.process = process
             self._turn.restorations.append(restoration)
         restoration.waiters.append(waiter)
+        if cell is not None and cell not in restoration.cells:
+            restoration.cells[cell] = None
+            if not restoration.is_done:
+                self._turn.restorations.append(restoration)  # it may have to go further
 
 
 class Fetches:
@@ -145,8 +159,16 @@ class Fetches:
             self._end(future, error)
         elif future.is_at_hand:
             self._end(future, None)
-        else:
+        elif not isinstance(future, Cell) or not self._is_lost_again(future):
             self._ask_for(future)
+
+    def _is_lost_again(self, cell: Cell) -> bool:
+        """Returns whether a part that was just restored was lost meanwhile. If so, it is restored once more, if it is needed."""
+        waiter = next((waiter for waiter in self.waiters.get(cell, ()) if _is_live(waiter)), None)
+        if waiter is None:
+            self.forget(cell)
+            return True
+        return self._is_missing(waiter, cell)
 
     def _end(self, future: Future, error: DyOrcError | None) -> None:
         if error is not None:

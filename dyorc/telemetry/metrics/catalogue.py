@@ -41,6 +41,8 @@ PENDING_EFFECTS = _add("pending_effects", _GAUGE, _group, "Effects of answered r
 WORKFLOW_CALLS = _add("workflow_calls_total", _COUNTER, _group, "Calls of programs that requests made and that ran; without guesses that were still open when they had run.", ["workflow"])
 WORKFLOW_QUEUE = _add("workflow_queue_seconds_total", _COUNTER, _group, "How long those calls waited for a replica, in all.", ["workflow"])
 WORKFLOW_COMPUTE = _add("workflow_compute_seconds_total", _COUNTER, _group, "How long those calls were in their programs' code, in all. Each takes as long as its batch.", ["workflow"])
+FIRST_PART = _add("request_first_part_seconds", _HISTOGRAM, _group, "How long requests that stream took until their first part was sent to the client, from when the engine took them in.", ["workflow"], bounds=_SECONDS)
+BETWEEN_PARTS = _add("request_between_parts_seconds", _HISTOGRAM, _group, "How long each further part of their answers took after the one before it; its count is the number of these parts.", ["workflow"], bounds=_SECONDS)
 REPLAYS = _add("workflow_replays_total", _COUNTER, _group, "How many times workflows were run again from their start because no guess at a decision was right.", ["workflow"])
 
 # Programs
@@ -50,6 +52,9 @@ CALLS = _add("calls_total", _COUNTER, _group, "Calls that have ended, by how: `o
 CALL_QUEUE = _add("call_queue_seconds", _HISTOGRAM, _group, "How long calls waited for a replica, from when their inputs were there.", ["program"], bounds=_SECONDS)
 BATCH_DURATION = _add("batch_duration_seconds", _HISTOGRAM, _group, "How long batches took, from when their replica was free for them until their results were back.", ["program"], bounds=_SECONDS)
 BATCH_SIZE = _add("batch_size", _HISTOGRAM, _group, "Calls in a batch.", ["program"], bounds=_SIZES)
+BATCH_COST = _add("batch_cost_total", _COUNTER, _group, "What the calls of all batches cost together, of programs that declare `cost`; over `dyorc_batches_total`, what a batch costs on average.", ["program"])
+PROGRAM_FIRST_PART = _add("call_first_part_seconds", _HISTOGRAM, _group, "How long calls of programs that yield took until their first part was there, from when they were sent to a replica.", ["program"], bounds=_SECONDS)
+PROGRAM_BETWEEN_PARTS = _add("call_between_parts_seconds", _HISTOGRAM, _group, "How long each further part took after the one before it, without the time in which nobody had read far enough for it; its count is the number of these parts.", ["program"], bounds=_SECONDS)
 BATCHES = _add("batches_total", _COUNTER, _group, "Batches that ran, by why they were formed with the size they had (`FormReason`).", ["program", "reason"])
 BATCH_INPUT = _add("batch_input_seconds_total", _COUNTER, _group, "The part of batches' time that went into their inputs: the way there, fetching, stacking.", ["program"])
 BATCH_INFER = _add("batch_infer_seconds_total", _COUNTER, _group, "The part of batches' time that was spent in the program's code.", ["program"])
@@ -59,6 +64,14 @@ QUEUED_GUESSES = _add("queued_guesses", _GAUGE, _group, "Calls that may turn out
 RUNNING_CALLS = _add("running_calls", _GAUGE, _group, "Calls in batches that have been sent.", ["program"])
 SUSPECT_CALLS = _add("suspect_calls", _GAUGE, _group, "Calls that may have ended a replica and wait to be tried alone.", ["program"])
 REFUSED_INPUTS = _add("refused_inputs", _GAUGE, _group, "Inputs that have cost replicas and are refused now.", ["program"], Combine.MAX)
+
+# Residents
+
+_group = "Residents"
+RESIDENTS = _add("residents", _GAUGE, _group, "Objects that calls of the program have left in its group's processes, and that may still be needed.", ["program"])
+RESIDENT_BYTES = _add("resident_bytes", _GAUGE, _group, "Their size, as the program counts it.", ["program"])
+RESIDENTS_EVICTED = _add("residents_evicted_total", _COUNTER, _group, "Residents that were dropped for want of room, to be computed again when they are needed.", ["program"])
+RESIDENTS_REBUILT = _add("residents_rebuilt_total", _COUNTER, _group, "Residents that were lost or evicted, and that the program's `rebuild` has made again.", ["program"])
 
 # Guesses and holds
 

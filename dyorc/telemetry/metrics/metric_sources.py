@@ -39,6 +39,9 @@ def _read_workflow(name: str, record: ModelRecord, readings: Readings) -> None:
     readings.add(catalogue.WORKFLOW_QUEUE, totals.queue.ns * _S_PER_NS, name)
     readings.add(catalogue.WORKFLOW_COMPUTE, totals.compute_infer.ns * _S_PER_NS, name)
     readings.add(catalogue.REPLAYS, record.num_replays, name)
+    if (parts := record.parts) is not None:
+        readings.add_histogram(catalogue.FIRST_PART, parts.first, name, scale=_S_PER_NS)
+        readings.add_histogram(catalogue.BETWEEN_PARTS, parts.between, name, scale=_S_PER_NS)
     guesses = record.guesses
     readings.add(catalogue.WORKFLOW_GUESSES, guesses.num_made, name)
     readings.add(catalogue.WORKFLOW_COMMITTED, guesses.num_committed, name)
@@ -53,6 +56,11 @@ def _read_program(name: str, record: ModelRecord, readings: Readings) -> None:
     readings.add_histogram(catalogue.CALL_QUEUE, record.waits, name, scale=_S_PER_NS)
     readings.add_histogram(catalogue.BATCH_DURATION, record.latency, name, scale=_S_PER_NS)
     readings.add_histogram(catalogue.BATCH_SIZE, record.sizes(catalogue.BATCH_SIZE.bounds), name)
+    if record.cost:
+        readings.add(catalogue.BATCH_COST, record.cost, name)
+    if (parts := record.parts) is not None:
+        readings.add_histogram(catalogue.PROGRAM_FIRST_PART, parts.first, name, scale=_S_PER_NS)
+        readings.add_histogram(catalogue.PROGRAM_BETWEEN_PARTS, parts.between, name, scale=_S_PER_NS)
     for reason, number in record.reasons.items():
         readings.add(catalogue.BATCHES, number, name, reason.lower())
     tallies = totals.batches.values()

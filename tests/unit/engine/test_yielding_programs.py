@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 import dyorc
+from dyorc.engine.engine_context import Host
 from dyorc.engine.events import BatchPart
 from dyorc.errors import ProgramError, WorkflowError
 from tests.unit.engine.programs import Vector, add_one, double, is_large
@@ -39,6 +40,40 @@ def test_parts_of_a_program_become_parts_of_the_answer() -> None:
     assert [part.tolist() for part in world.part_values(request)] == [[2, 3], [3, 4], [4, 5]]
     assert world.answers[request] == []
     world.check_nothing_is_left()
+
+
+def test_the_time_to_the_first_part_and_between_parts_is_counted() -> None:
+    host = Host()
+    world = yielding_world(host=host)
+    world.submit(passed_on, [1, 2])
+    while world.in_flight:
+        world.advance(0.02)
+        if world.batches(count_up):
+            world.finish(world.batches(count_up)[0])
+        while world.batches(add_one):
+            world.finish(world.batches(add_one)[0])
+    statistics = host.statistics
+    of_program, of_workflow = statistics.of_program("count_up").parts, statistics.of_workflow("passed_on").parts
+    assert of_program is not None
+    assert of_workflow is not None
+    for parts in (of_program, of_workflow):
+        assert (sum(parts.first.counts), parts.first.total) == (1, 20_000_000)
+        assert (sum(parts.between.counts), parts.between.total) == (2, 40_000_000)
+    assert statistics.of_program("add_one").parts is None
+
+
+def test_time_without_credit_is_not_between_parts() -> None:
+    host = Host()
+    world = yielding_world(max_untaken_parts=1, is_taking=False, host=host)
+    request = world.submit(passed_on, [1, 2])
+    world.finish_all()
+    world.advance(30.0)
+    while world.takable():
+        world.take_part(request)
+        world.finish_all()
+    parts = host.statistics.of_program("count_up").parts
+    assert parts is not None
+    assert (sum(parts.between.counts), parts.between.total) == (2, 0)
 
 
 def test_collect_returns_the_values_of_all_parts() -> None:
@@ -296,4 +331,40 @@ def test_a_late_part_of_a_batch_that_was_given_up_is_dropped() -> None:
     world.tell(BatchPart("another", batch.action.batch_id, 0, ()))
     world.finish_all()
     assert world.result(request).tolist() == [6, 8]
+    world.check_nothing_is_left()
+
+
+def test_a_stream_that_nothing_can_read_again_is_closed_while_the_workflow_goes_on() -> None:
+    @dyorc.workflow
+    async def peeking(x: Vector) -> Vector:
+        async for part in count_up(x, length=50):
+            x = part
+            break
+        return await add_one(await double(x))
+
+    world = yielding_world()
+    request = world.submit(peeking, [1, 2])
+    world.finish()
+    assert [call.is_cancelled for call in world.running.values()] == [True]
+    assert request not in world.answers
+    world.finish_all()
+    assert world.result(request).tolist() == [3, 5]
+    assert log == ["part 0", "closed"]
+    world.check_nothing_is_left()
+
+
+def test_a_stream_that_is_kept_may_be_read_later() -> None:
+    @dyorc.workflow
+    async def peeking(x: Vector) -> Vector:
+        stream = count_up(x, length=4)
+        async for part in stream:
+            x = part
+            break
+        y = await double(x)
+        return y + (await dyorc.collect(stream))[-1]
+
+    world = yielding_world(max_untaken_parts=1)
+    request = world.submit(peeking, [1, 2])
+    world.finish_all()
+    assert world.result(request).tolist() == [6, 9]
     world.check_nothing_is_left()

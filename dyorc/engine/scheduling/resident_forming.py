@@ -1,0 +1,191 @@
+"""Which calls form the next batch of a program that shares a process, and where.
+
+Calls with residents go to the process that holds them, all others to the one with the most room. Nothing is sent ahead: the batch
+forms when the process is free, of all that is ready then. So loops of all requests share a batch at every turn.
+
+A call that begins a chain waits until there is room for it. If nothing in the process can go on otherwise, room is made at the
+cost of younger requests. The oldest request that waits always gets it, so one chain can always go on.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from dyorc.core.tensor import BlockId
+from dyorc.engine.actions import FormReason
+from dyorc.engine.model.program_call import Call
+from dyorc.engine.scheduling.batch_forming import BatchFormer, by_cost, fair_size
+from dyorc.engine.scheduling.lanes import Lanes
+from dyorc.engine.scheduling.processes import Process
+from dyorc.engine.scheduling.queues import CallQueue
+from dyorc.engine.scheduling.replica_pools import ReplicaPool
+from dyorc.engine.scheduling.replicas import FormedBatch, Replica
+from dyorc.engine.scheduling.speculation_policy import SpeculationPolicy
+
+
+class ResidentFormer:
+    """Forms batches of programs that share a process.
+
+    Args:
+        evict: Drops residents. Calls that need them leave their queues.
+        put_off: Takes a call that has left its queue and has to be made ready again.
+    """
+
+    def __init__(
+        self,
+        former: BatchFormer,
+        policy: SpeculationPolicy,
+        evict: Callable[[Iterable[BlockId]], None],
+        put_off: Callable[[Call], None],
+    ) -> None:
+        self._former = former
+        self._policy = policy
+        self._evict = evict
+        self._put_off = put_off
+
+    def form_certain(self, pool: ReplicaPool, now_ns: int) -> FormedBatch | None:
+        """Returns the next batch of certain calls; None if no call waits or none can run now."""
+        for replica, process in _idle(pool):
+            bound = pool.bound.get(process.name)
+            if bound is not None and bound.queue.size:
+                while process.is_full and (blocks := process.youngest()):
+                    self._evict(blocks)
+                if bound.queue.size and (formed := self._form(pool, replica, bound.queue, bound.guesses, 2**30, now_ns)):
+                    return formed
+        if not pool.queue.size:
+            return None
+        place = self._place(pool)
+        if place is None:
+            return None
+        replica, max_calls = place
+        return self._form(pool, replica, pool.queue, pool.guesses, max_calls, now_ns)
+
+    def _place(self, pool: ReplicaPool) -> tuple[Replica, int] | None:
+        """Returns where the next unbound call goes, and how many such calls may go there."""
+        first = pool.queue.first()
+        if first is None:
+            return None
+        places = [
+            (replica, process)
+            for replica, process in _idle(pool)
+            if not process.is_leaving and not _is_another_first(pool, process, first)
+        ]
+        if not places:
+            return None
+        if not pool.program.signature.outputs.has_residents:
+            return places[0][0], 2**30
+        task = first.segment.task
+        best: tuple[tuple[int, int], Replica] | None = None
+        for replica, process in places:
+            room = process.room_for(task)
+            if room and (best is None or (room, -process.num_bytes) > best[0]):
+                best = (room, -process.num_bytes), replica
+        if best is not None:
+            return best[1], best[0][0]
+        for replica, process in places:
+            if not self._is_stuck(process):
+                continue
+            while not process.room_for(task) and (blocks := process.youngest(task.request, is_urgent=first.is_suspect)):
+                self._evict(blocks)  # suspects run one after another, so that older ones may wait for one
+            if process.room_for(task) or process.requests() <= {task.request}:
+                return replica, 1
+        return None
+
+    @staticmethod
+    def _is_stuck(process: Process) -> bool:
+        """Returns whether no chain of a process goes on by itself."""
+        for replica in process.replicas.values():
+            bound = replica.pool.bound.get(process.name)
+            if replica.batches or (bound is not None and bound.queue.size):
+                return False
+        return True
+
+    def _form(
+        self, pool: ReplicaPool, replica: Replica, queue: CallQueue, guesses: Lanes, max_calls: int, now_ns: int
+    ) -> FormedBatch | None:
+        max_size, num_ready, cost = _limits(pool, queue)
+        size = min(fair_size(pool, num_ready, cost, max_size) if queue is pool.queue else max_size, max_calls)
+        calls, is_retry = self._former.take(pool, queue, replica, size, cost, now_ns)
+        if not calls:
+            return None
+        if pool.max_cost is not None:
+            max_size = pool.max_size(calls[0].cost)
+        if pool.program.signature.consumed:
+            self._keep_one_consumer(calls)
+        reason = FormReason.QUEUE_EMPTIED
+        if is_retry:
+            reason = FormReason.RETRY
+        elif len(calls) == max_size:
+            reason = FormReason.FULL if max_size == pool.program.options.max_batch_size else FormReason.COSTS_ENOUGH
+        if not is_retry and guesses.size and not calls[0].chain:
+            self._policy.fill(pool, guesses, replica, calls, min(max_size, max_calls), now_ns, now_ns)
+        return FormedBatch(replica, calls, reason)
+
+    def _keep_one_consumer(self, calls: list[Call]) -> None:
+        """Leaves in a batch one call for each resident that is overwritten. The others have theirs made again."""
+        taken: set[BlockId] = set()
+        for call in list(calls):
+            blocks = consumed_by(call)
+            if taken.isdisjoint(blocks):
+                taken.update(blocks)
+            else:
+                calls.remove(call)
+                call.wait()
+                self._put_off(call)
+
+    def form_guesses(self, pool: ReplicaPool, now_ns: int) -> FormedBatch | None:
+        """Returns a batch of guesses alone; None without guesses, if nothing is idle, or it does not pay."""
+        for replica, process in _idle(pool):
+            if not replica.has_core:
+                pool.await_core(replica)
+                continue
+            bound = pool.bound.get(process.name)
+            places = [] if bound is None or bound.queue.size else [(bound.guesses, 2**30)]
+            first = pool.guesses.peek()
+            if first is not None and not pool.queue.size and not process.is_leaving:
+                has_residents = pool.program.signature.outputs.has_residents
+                places.append((pool.guesses, process.room_for(first.segment.task) if has_residents else 2**30))
+            for guesses, room in places:
+                if guesses.size and room:
+                    max_size, _, _ = _limits(pool, guesses)
+                    calls = self._policy.form_batch(pool, guesses, replica, min(max_size, room), now_ns)
+                    if calls:
+                        return FormedBatch(replica, calls, FormReason.GUESSED)
+        return None
+
+
+def _idle(pool: ReplicaPool) -> Iterator[tuple[Replica, Process]]:
+    """Yields the replicas that can take a batch, each with its process."""
+    for here in list(pool.idle.values()):
+        for replica in list(here.values()):
+            if replica.process is not None:
+                yield replica, replica.process
+
+
+def _limits(pool: ReplicaPool, waiting: CallQueue | Lanes) -> tuple[int, int, float]:
+    """Returns how many calls a batch may have, how many are ready, and what each costs, if all are like the first."""
+    if pool.max_cost is None:
+        return pool.program.options.max_batch_size, waiting.size, 1.0
+    num_ready, cost = by_cost(waiting)
+    return pool.max_size(cost), num_ready, cost
+
+
+def _is_another_first(pool: ReplicaPool, process: Process, first: Call) -> bool:
+    """Returns whether a more urgent chain of another program waits for room in a process."""
+    for replica in process.replicas.values():
+        other = replica.pool
+        if other is not pool and other.queue.size and other.program.signature.outputs.has_residents:
+            call = other.queue.first()
+            if call is not None and call.order < first.order:
+                return True
+    return False
+
+
+def consumed_by(call: Call) -> list[BlockId]:
+    """Returns the residents that a call overwrites."""
+    if call.chain:
+        return []
+    return [(call.operands[at].holder, call.operands[at].block) for at in call.callee.signature.consumed]
+
+
+def served_first(pool: ReplicaPool) -> int:
+    """Returns the place of a program among those of its processes: the one whose last batch is the oldest goes first."""
+    return max((process.last_batch.get(pool.program.name, 0) for _, process in _idle(pool)), default=0)

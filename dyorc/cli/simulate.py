@@ -38,7 +38,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 @app.callback(invoke_without_command=True)
 def simulate_one(
     context: typer.Context,
-    workload: Annotated[str, typer.Option(help="guard, cascade, router, halting, fanout, agent, nested or coin.")] = "guard",
+    workload: Annotated[
+        str, typer.Option(help="guard, cascade, router, halting, fanout, agent, nested, coin, chat or relay.")
+    ] = "guard",
     policy: Annotated[str, typer.Option(help="timer, timer:SECONDS, greedy, hold, speculate or oracle.")] = "speculate",
     rate: Annotated[float | None, typer.Option(callback=finite, min=0.001, help="Requests a second on average.")] = None,
     load: Annotated[

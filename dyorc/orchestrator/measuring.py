@@ -83,6 +83,11 @@ def read_levels(levels: Levels, engine: Engine, readings: Readings) -> None:
         readings.add(catalogue.SUSPECT_CALLS, report["num_suspects"], name)
         readings.add(catalogue.REFUSED_INPUTS, report["num_refused_inputs"], name)
         readings.add(catalogue.REPLICAS_WANTED, program.num_wanted, name)
+        if "num_residents" in report:
+            readings.add(catalogue.RESIDENTS, report["num_residents"], name)
+            readings.add(catalogue.RESIDENT_BYTES, report["resident_bytes"], name)
+            readings.add(catalogue.RESIDENTS_EVICTED, report["num_evicted"], name)
+            readings.add(catalogue.RESIDENTS_REBUILT, report["num_rebuilt"], name)
 
 
 class ReplicaMeasuring:

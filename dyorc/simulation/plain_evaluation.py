@@ -15,16 +15,18 @@ from dyorc.authoring.program import Program
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.spec import TensorSpec
+from dyorc.authoring.stream import END_OF_STREAM, NextPart, Stream
 from dyorc.authoring.workflow import Workflow
 from dyorc.core.arrays import apply_views, as_value, inline
 from dyorc.core.tensor import DType, TensorRef
 from dyorc.engine.guessing.prediction import Distribution
 from dyorc.engine.model.futures import Argument, Future, FutureState, Outcome
 from dyorc.engine.model.journal import Context
+from dyorc.engine.model.part_list import Cell
 from dyorc.engine.model.program_call import Call
 from dyorc.engine.tasks.generators import Generating, Yielded
 from dyorc.errors import DyOrcError, InternalError, InvalidInputError, WorkflowError
-from dyorc.simulation.value_draws import Value, value_of
+from dyorc.simulation.value_draws import Value, draw_parts, value_of
 
 
 @dataclass(frozen=True)
@@ -53,14 +55,21 @@ class _PlainRun:
 
     def call(
         self, callee: Program | Workflow, tensors: Sequence[Any], statics: tuple[StaticValue, ...], streams: Sequence[Any] = ()
-    ) -> Ref:
+    ) -> Ref | Stream:
+        if streams:
+            raise InternalError(f"a simulated workflow passes a stream to {callee!r}")
         values = [as_operand(_look(value) if isinstance(value, Ref) else value) for value in tensors]
-        if isinstance(callee, Program):
-            value = value_of(callee, values)
-            self.calls.append((callee, value))
+        outputs = callee.signature.outputs
+        if not isinstance(callee, Program):
+            results = self.evaluate(callee, values, statics)
+        elif callee.is_streaming:
+            results = tuple(draw_parts(callee.name, float(values[0]), callee.options.max_parts))
+            self.calls.append((callee, results[0]))
         else:
-            (value,) = self.evaluate(callee, values, statics)
-        return Ref(Future.ready(tensor_of(value)), callee.signature.outputs)
+            results = (value_of(callee, values),)
+            self.calls.append((callee, results[0]))
+        refs = [Ref(Future.ready(tensor_of(value)), outputs) for value in results]
+        return Stream(refs, outputs) if callee.is_streaming else refs[0]
 
     def mistake(self, error: InvalidInputError) -> WorkflowError:
         """Returns the workflow's own error."""
@@ -122,6 +131,8 @@ def _reply(wanted: Any) -> Any:
             return _look(wanted)
         case Gather(refs=refs):
             return [_look(ref) for ref in refs]
+        case NextPart(stream=stream, index=index):
+            return stream.parts[index] if index < len(stream.parts) else END_OF_STREAM
         case Decision():
             return wanted.decide(_look(wanted.ref))
         case _:
@@ -173,7 +184,7 @@ class OraclePredictor:
         if future.is_at_hand:
             return as_operand(future.arrays[0])
         producer = future.producer
-        if producer is None:
+        if producer is None or isinstance(future, Cell):
             return None
         operands: list[Value] = []
         for argument in producer.arguments:

@@ -28,7 +28,7 @@ Row: TypeAlias = dict[str, Any]
 
 _ARRIVALS_STREAM = 1
 _NUM_DRAWN, _SEED = 4000, 0
-"""Requests that are evaluated to find out how often each program is called."""
+"""Requests that are evaluated to find out how often each program is called; a tenth if they stream, and so make many calls."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +76,8 @@ def simulate(
     if (rate_rps is None) == (load is None):
         raise InvalidInputError("give either a rate or a load")
     rate_rps = rate_rps if rate_rps is not None else (load or 0.0) * saturation
+    if policy_name.startswith("timer") and any(program.is_streaming for program in workload.programs):
+        raise InvalidInputError(f"workload {workload.name!r} has programs that yield, which {policy_name!r} does not know")
     if rate_rps <= 0 or num_requests < 2:
         raise InvalidInputError(f"{num_requests} requests at {rate_rps} a second; expected at least 2, at more than 0")
     times_ns = setting.arrivals.times_ns(num_requests, rate_rps, np.random.default_rng([seed, _ARRIVALS_STREAM]))
@@ -103,11 +105,11 @@ def _requests(workload: Workload, times_ns: Times, seed: int) -> Iterator[tuple[
 
 @cache
 def visits_per_request(workload: Workload) -> dict[str, float]:
-    """Returns how many calls of each program a request makes on average, over 4,000 drawn requests."""
-    counts = Counter[str]()
-    for request_id in range(_NUM_DRAWN):
+    """Returns how many calls of each program a request makes on average, over drawn requests."""
+    counts, num_drawn = Counter[str](), _NUM_DRAWN // 10 if workload.workflow.is_streaming else _NUM_DRAWN
+    for request_id in range(num_drawn):
         counts.update(program.name for program, _ in evaluate(workload.workflow, [request_value(_SEED, request_id)]).calls)
-    return {program.name: counts[program.name] / _NUM_DRAWN for program in workload.programs}
+    return {program.name: counts[program.name] / num_drawn for program in workload.programs}
 
 
 def saturation_rps(workload: Workload, replicas: Mapping[str, int]) -> float:

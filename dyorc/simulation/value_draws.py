@@ -64,6 +64,12 @@ def draw(name: str, *columns: NDArray[np.float64], size: int | None = None) -> N
     return (state >> np.uint64(11)) / _SCALE
 
 
+def draw_parts(name: str, number: float, max_parts: int) -> list[float]:
+    """Returns what a call of the program called `name` yields: from 1 to `max_parts` numbers."""
+    state = _mix(_salt(name) ^ int(number * _SCALE))
+    return [(_mix(state + at * _GAMMA & _MASK) >> 11) / _SCALE for at in range(1, 2 + state % max_parts)]
+
+
 def request_value(seed: int, request_id: int) -> float:
     """Returns the number that a request brings."""
     return (_mix(_mix(seed & _MASK) ^ request_id) >> 11) / _SCALE

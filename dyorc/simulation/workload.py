@@ -11,10 +11,11 @@ import numpy as np
 from jaxtyping import Float64
 
 from dyorc.authoring.program import Program, program
+from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
 from dyorc.core.tensor import TensorRef
 from dyorc.errors import InvalidInputError
-from dyorc.simulation.value_draws import draw
+from dyorc.simulation.value_draws import draw, draw_parts
 
 Compute: TypeAlias = Callable[[Sequence[TensorRef]], tuple[TensorRef, ...]]
 Number: TypeAlias = Float64[np.ndarray, ""]
@@ -30,12 +31,14 @@ NS_PER_S = 1_000_000_000
 class Deployment:
     """A program with its cost and its replicas.
 
-    A batch of n calls takes ``base_s + item_s * n`` seconds, or as long as was measured.
+    A batch of n calls takes ``base_s + item_s * n`` seconds, or as long as was measured. If the program declares what a call
+    costs, n is the cost of the batch; if it yields, see `dyorc.simulation.yielding`.
 
     Attributes:
         compute: Returns the outputs of one call from its inputs, which carry their data; by default what `draw` would return.
         measured: Sizes of batches and their seconds, by size; linear between them. From 1 up to at least `max_batch_size`;
             then there is no `base_s` and no `item_s`.
+        mean_cost: What a call costs on average, if the program declares a cost: for the saturation rate.
 
     Raises:
         InvalidInputError: If the measured times leave out sizes, are not positive, or come with a line.
@@ -47,6 +50,7 @@ class Deployment:
     num_replicas: int = 1
     measured: Sequence[tuple[int, float]] = ()
     compute: Compute | None = None
+    mean_cost: float = 1.0
 
     def __post_init__(self) -> None:
         if not self.measured:
@@ -62,17 +66,30 @@ class Deployment:
         if self.base_s or self.item_s:
             raise InvalidInputError(f"program {name!r} has a line and measured times, expected one of them")
 
-    def batch_ns(self, size: int) -> int:
-        """Returns the time of a batch of `size` calls, in nanoseconds."""
+    def batch_ns(self, size: float) -> int:
+        """Returns the time of a batch of this size, or cost, in nanoseconds."""
         if not self.measured:
-            return round(self.base_s * NS_PER_S) + round(self.item_s * NS_PER_S) * size
+            return round(self.base_s * NS_PER_S) + round(round(self.item_s * NS_PER_S) * size)
         sizes, seconds = zip(*self.measured, strict=True)
         return round(float(np.interp(size, sizes, seconds)) * NS_PER_S)
 
+    def cost_ns(self, calls: Sequence[Sequence[TensorRef]], statics: tuple[StaticValue, ...]) -> int:
+        """Returns the time of a batch of a program that declares what a call costs, in nanoseconds."""
+        call_cost = self.program.call_cost
+        return self.batch_ns(len(calls) if call_cost is None else sum(call_cost.compute(call, statics) for call in calls))
+
+    def parts_of(self, operands: Sequence[TensorRef]) -> list[float]:
+        """Returns what a call of a program that yields will yield."""
+        return draw_parts(self.program.name, float(operands[0].data), self.program.options.max_parts)
+
     @property
     def full_batch_item_s(self) -> float:
-        """A call's share of a full batch, in seconds."""
-        max_size = self.program.options.max_batch_size
+        """A call's share of a full batch, in seconds; of a program that yields, its share of a replica's time."""
+        program, max_size = self.program, self.program.options.max_batch_size
+        if program.is_streaming:
+            return (self.base_s + self.item_s * (1 + program.options.max_parts) / 2) / program.max_ongoing
+        if (max_cost := program.options.max_batch_cost) is not None:
+            return self.item_s * self.mean_cost + self.base_s / min(max_size, max(1.0, max_cost / self.mean_cost))
         return self.batch_ns(max_size) / NS_PER_S / max_size if self.measured else self.item_s + self.base_s / max_size
 
 

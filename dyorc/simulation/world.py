@@ -40,6 +40,7 @@ from dyorc.errors import DeadlineError, InternalError, InvalidInputError
 from dyorc.simulation.plain_evaluation import operand_of, tensor_of
 from dyorc.simulation.value_draws import value_of
 from dyorc.simulation.workload import NS_PER_S, Deployment
+from dyorc.simulation.yielding import YieldingCalls
 
 Deed: TypeAlias = Callable[[], Sequence[Event]]
 """Something that happens in a world at a time; it returns events for the engine."""
@@ -128,6 +129,8 @@ class World:
         self._costs_ns = {
             d.program.name: [d.batch_ns(size) for size in range(d.program.options.max_batch_size + 1)] for d in deployments
         }
+        self._by_cost = {d.program.name: d for d in deployments if d.program.call_cost is not None}
+        self._yielding = YieldingCalls(deployments, lambda after_ns, deed: self.at(self.now_ns + after_ns, deed), self._link_ns)
         self._compute = {d.program.name: d.compute or partial(_drawn, d.program) for d in deployments}
         self._replicas = machines.replicas
         self._scaling = None if isinstance(machines.replicas, Mapping) else machines.replicas
@@ -222,8 +225,12 @@ class World:
                 if self._scaling is None:
                     raise InternalError(f"the engine parks simulated replica {replica_id}, and nothing was said of their number")
                 self._scaling.parked(replica_id)
-            case GrantParts() | FeedPart() | CancelBatch():
-                raise InternalError(f"{type(action).__name__} for a simulated program, which neither waits nor yields")
+            case GrantParts():
+                self._yielding.grant(action)
+            case CancelBatch():
+                self._yielding.cancel(action)
+            case FeedPart():
+                raise InternalError("a part of a stream for a simulated program, which takes none")
             case ReplaceReplica(replica_id=replica_id, reason=reason):
                 raise InternalError(f"the engine gave up simulated replica {replica_id}: {reason}")
             case _:
@@ -231,12 +238,20 @@ class World:
 
     def _dispatch(self, action: DispatchBatch) -> None:
         """Sends a batch to its replica, which runs it after those before it; its result takes the same way back."""
-        execute_ns = self._costs_ns[action.program.name][len(action.operands)]
+        name = action.program.name
+        if action.program.is_streaming:
+            parts, execute_ns = self._yielding.dispatch(action)
+            self._observer.dispatched(name, parts[:1], execute_ns)
+            return
+        if name in self._by_cost:
+            execute_ns = self._by_cost[name].cost_ns(action.operands, action.statics)
+        else:
+            execute_ns = self._costs_ns[name][len(action.operands)]
         ready_ns = max(self.now_ns + self._link_ns, self._free_ns[action.replica_id])
         end_ns = self._free_ns[action.replica_id] = self._occupy(ready_ns, execute_ns)
-        compute = self._compute[action.program.name]
+        compute = self._compute[name]
         outputs = [compute(operands) for operands in action.operands]
-        self._observer.dispatched(action.program.name, outputs, execute_ns)
+        self._observer.dispatched(name, outputs, execute_ns)
         done = BatchDone(action.replica_id, action.batch_id, outputs, execute_ns / NS_PER_S)
         self._schedule(end_ns + self._link_ns, done)
 

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from dyorc.authoring.workflow import Workflow
 from dyorc.cells.orchestrator_cell import make_cell
 from dyorc.cluster import packing
 from dyorc.cluster.cluster_messages import CancelRequest, GatewayHello, Refused, decode_from_orchestrator, encode
@@ -17,7 +18,7 @@ from dyorc.cluster.gateway_server import GatewayServer
 from dyorc.cluster.orchestrator_connection import OrchestratorConnection
 from dyorc.config import CellsConfig, LinkConfig, OrchestratorConfig
 from dyorc.engine.request_trace import BatchTrace, CallTrace, RequestTrace, TraceReader
-from dyorc.errors import TransportError
+from dyorc.errors import EffectLostError, TransportError
 from dyorc.leader_election.leader import Leader, LeaderTerm
 from dyorc.models.registry import ModelRegistry
 from dyorc.transport.column_codec import Frame
@@ -76,6 +77,26 @@ async def test_killed_processes_cost_no_answer_and_no_effect_is_had_twice() -> N
     assert found["failed"] == found["wrong"] == found["run_twice"] == 0, found
     assert found["lost_with_gateway"] > 0, found
     assert found["requests"] > 50, found
+
+
+async def test_streams_of_programs_outlive_their_orchestrator_unless_they_have_effects(group: Group) -> None:
+    async with gateway(group.folder, "gateway-1") as backend:
+        await wait_until_async(lambda: bool(backend.status.programs) and backend.status.is_ready, "programs are loaded")
+        found: dict[str, list[int]] = {"ticked": [], "ticked_once": []}
+
+        async def read(workflow: Workflow) -> None:
+            stream = backend.stream(submission(workflow, [np.asarray(1)], (300,), within(60)), take=lambda arrays: int(arrays[0]))
+            async for together in stream:
+                found[workflow.name].extend(together)
+
+        reading = [asyncio.create_task(read(workflow)) for workflow in (parted.ticked, parted.ticked_once)]
+        await wait_until_async(lambda: all(len(parts) > 10 for parts in found.values()), "the first parts")
+        group.kill(group.processes[0].pid)  # another one starts
+        await reading[0]
+        assert found["ticked"] == list(range(1, 301)), "each part once"
+        with pytest.raises(EffectLostError):
+            await reading[1]
+        assert found["ticked_once"] == list(range(1, len(found["ticked_once"]) + 1))
 
 
 async def test_nothing_of_an_orchestrator_that_was_stopped_past_its_lease_is_used(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Chains of calls with residents, in a real server: in its own process, in supervised cells, and on Ray."""
+"""Chains of calls with residents, in a real server: in its own process, and on Ray."""
 
 import os
 import signal
@@ -41,6 +41,7 @@ def test_turns_of_many_clients_share_batches(server: ServerProcess) -> None:
         assert totals == [[(NUM_TURNS + 1) * number] for number in range(NUM_CLIENTS)]
         sizes = _batch_sizes(client)
         assert sizes["sum"] / sizes["count"] > 2, "continuous batches"
+        wait_until(lambda: num_residents(client) == 0, "residents are released")
 
 
 def test_a_counter_goes_on_in_two_ways(server: ServerProcess) -> None:
@@ -48,17 +49,22 @@ def test_a_counter_goes_on_in_two_ways(server: ServerProcess) -> None:
         assert count(client, "count_both_ways", 1, 3) == [5, 2 + 3 + 4 + 5]
 
 
-def test_the_chains_of_a_killed_process_are_computed_again(server: ServerProcess, request: pytest.FixtureRequest) -> None:
-    if "in_process" in request.node.name:
-        pytest.skip("the server's own process cannot be killed and go on")
+@pytest.mark.parametrize("server", [pytest.param("on_ray", marks=pytest.mark.ray)], indirect=True)
+def test_the_chains_of_a_killed_process_are_computed_again(server: ServerProcess) -> None:
     with client_of(server) as client, ThreadPoolExecutor(NUM_CLIENTS) as pool:
         for _ in range(2):
             futures = count_in_parallel(pool, client, NUM_TURNS)
             wait_until(lambda: client.get("/status").json()["num_requests"] > 0, "chains are under way")
-            (pid,) = replica_pids(server, "count")
-            assert replica_pids(server, "begin") == [pid], "both programs share a process"
-            os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: len(replica_pids(server, "count")) == 2, "both processes are there")
+            assert sorted(replica_pids(server, "begin")) == sorted(replica_pids(server, "count")), "programs share processes"
+            os.kill(replica_pids(server, "count")[0], signal.SIGKILL)
             assert [future.result() for future in futures] == [[(NUM_TURNS + 1) * number] for number in range(NUM_CLIENTS)]
+        wait_until(lambda: num_residents(client) == 0, "residents are released")
+
+
+def num_residents(client: httpx.Client) -> int:
+    """Returns how many residents the engine knows, or the engines of all cells together."""
+    return sum(program["num_residents"] for program in client.get("/status").json()["programs"].values())
 
 
 def _batch_sizes(client: httpx.Client) -> dict[str, float]:

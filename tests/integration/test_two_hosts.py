@@ -44,9 +44,10 @@ from tests.deadlines import wait_until_async
 from tests.integration.route_process import SIZES, Answer, Question
 from tests.integration.stack import FAST_LINK, FAST_TRANSPORT, Stack, running, within
 from tests.two_hosts import TwoHosts, two_hosts, why_not
-from tests.workflows import far
+from tests.workflows import far, relayed
 
 _FAR = f"{Path(far.__file__)}:carried"
+_GALLERY = f"{Path(relayed.__file__)}:gallery"
 _MARKED = f"{Path(far.__file__)}:marked"
 _OCR = f"{Path(__file__).parents[2] / 'examples' / 'ocr' / 'workflow.py'}:ocr"
 
@@ -350,3 +351,10 @@ def _ask(stack: Stack, hosts: TwoHosts, holder: TensorHolder) -> Answer:
     )
     assert done.returncode == 0, done.stderr.decode()
     return msgspec.json.decode(done.stdout, type=Answer)
+
+
+async def test_a_program_reads_the_stream_of_another_on_the_other_host_while_it_grows(hosts: TwoHosts) -> None:
+    first, second = [(_GALLERY, relayed.pictures)], [(_GALLERY, relayed.brighter)]
+    async with serving(hosts, [relayed.gallery], first=first, second=second) as stack:
+        stream = stack.orchestrator.stream(submission(relayed.gallery, [np.array(1)], (5,)))
+        assert [float(part[0][-1]) async for together in stream for part in together] == [2, 3, 4, 5, 6]

@@ -30,7 +30,7 @@ _VAGUE_LOCALS: dict[str, int] = {
     "dyorc/engine": 2,
     "dyorc/planner": 4,
     "dyorc/replica": 1,
-    "loadgen": 1,
+    "loadgen": 3,
 }
 
 

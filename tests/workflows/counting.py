@@ -27,13 +27,13 @@ class Counter:
         return Counter(np.append(self.counted, number), self.pid)
 
 
-@dyorc.program(group="counters")
+@dyorc.program(group="counters", num_replicas=2)
 def begin(number: Numbers) -> dyorc.Resident[Counter]:
     """Makes counters, which have counted one number each."""
     return [Counter(np.array([each]), os.getpid()) for each in number]
 
 
-@dyorc.program(group="counters")
+@dyorc.program(group="counters", num_replicas=2)
 def count(number: Numbers, counter: dyorc.Resident[Counter]) -> tuple[Numbers, dyorc.Resident[Counter]]:
     """Returns the sums of what was counted so far, and the counters."""
     counters = [old.plus(int(each)) for old, each in zip(counter, number, strict=True)]

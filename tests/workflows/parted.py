@@ -1,5 +1,6 @@
 """Workflows for orchestrators in processes of their own: each answer says which process made it."""
 
+import asyncio
 import os
 import time
 from collections.abc import AsyncIterator
@@ -65,4 +66,34 @@ async def counted(x: Number, num_parts: int = 10) -> AsyncIterator[Number]:
         yield squared_program(np.asarray(first + step))[0]
 
 
-ALL = (squared, doubled, noted, counted)
+@dyorc.program(in_process=True, batched=False, max_ongoing=8)
+async def ticking(x: Number, num_parts: int) -> AsyncIterator[Number]:
+    """Yields x + 0, x + 1, ..., a while after each other."""
+    for step in range(num_parts):
+        await asyncio.sleep(0.01)
+        yield x + step
+
+
+@dyorc.program(in_process=True, batched=False, max_ongoing=8, pure=False)
+async def ticking_once(x: Number, num_parts: int) -> AsyncIterator[Number]:
+    """Yields the same, and must not be run twice."""
+    for step in range(num_parts):
+        await asyncio.sleep(0.01)
+        yield x + step
+
+
+@dyorc.workflow
+async def ticked(x: Number, num_parts: int) -> AsyncIterator[Number]:
+    """Yields what a program yields."""
+    async for part in ticking(x, num_parts):
+        yield part
+
+
+@dyorc.workflow
+async def ticked_once(x: Number, num_parts: int) -> AsyncIterator[Number]:
+    """Yields what a program with effects yields."""
+    async for part in ticking_once(x, num_parts):
+        yield part
+
+
+ALL = (squared, doubled, noted, counted, ticked, ticked_once)

@@ -215,6 +215,7 @@ class Request:
         root: Its first task; the request answers when that settles.
         pinned: Its futures whose tensors are pinned, with the blocks they lie in.
         release_at: When it pins more futures than this, unneeded ones are searched for.
+        yielding: Its calls and tasks that yield to a workflow and have not ended.
         restoring: Its futures whose tensors were lost and are being made again.
         num_calls: Calls and tasks that it made for certain.
         num_guessed: Calls and tasks on branches that are guesses.
@@ -231,7 +232,7 @@ class Request:
     __slots__ = (
         "arrived_ns", "context", "failed_effects", "has_effects", "has_stored", "is_answered", "is_untaken", "num_answers",
         "num_calls", "num_effects", "num_guessed", "pinned", "raised", "release_at", "request_id", "restoring", "root",
-        "waits_for_effects",
+        "waits_for_effects", "yielding",
     )  # fmt: skip
 
     def __init__(self, request_id: int, context: RequestContext, arrived_ns: int) -> None:
@@ -253,6 +254,7 @@ class Request:
         self.is_answered = False
         self.is_untaken = False
         self.num_answers = 0
+        self.yielding: dict[Entry, None] = {}
 
     def add_effect(self) -> None:
         """Counts a call or a task that must run even if its result is not needed."""

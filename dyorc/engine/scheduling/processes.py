@@ -5,10 +5,10 @@ The plain programs of a process share a device, so one of their batches runs at 
 A process counts the bytes of all residents that are leased. A *chain* is what one task keeps there: the next resident of a loop
 takes the place of the last. A new chain begins only where it is expected to fit (`room_for`), so that chains that have begun can
 go on. If they grow beyond the limit nevertheless, those of the youngest request are *evicted*: dropped, and computed again when
-there is room (`excess`).
+there is room (`youngest`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -91,28 +91,31 @@ class Process:
         number = (self.limit - begun) // expected
         return number if number > 0 else int(not self.residents)
 
-    def excess(self, but: Request | None = None) -> list[BlockId]:
-        """Returns the residents to evict so that the rest is within the limit: those of the youngest, least urgent requests,
-        never of the oldest, nor of one that a batch reads here.
+    @property
+    def is_full(self) -> bool:
+        """Whether it holds more than it should."""
+        return self.limit is not None and self.num_bytes > self.limit
+
+    def youngest(self, but: Request | None = None, *, is_urgent: bool = False) -> list[BlockId]:
+        """Returns the residents of the request that gives up its own next: the youngest, least urgent; never the oldest, nor one
+        that a batch reads. Empty if there is none.
 
         Args:
-            but: A request for which the room is made; older ones are spared, too.
+            but: A request for which room is made; it is spared, and so are older ones.
+            is_urgent: Whether older ones are not spared, because they wait for it.
         """
-        if self.limit is None:
-            return []
         in_use = {self.residents[block].task.request for block in self.blocks_in_use() if block in self.residents}
         by_age = sorted(self.requests(), key=lambda request: request.context.order)
-        spared = by_age[:1] if but is None else [each for each in by_age if each.context.order <= but.context.order]
-        chosen: list[BlockId] = []
-        left = self.num_bytes + (0 if but is None else int(self.chain_bytes.value))
+        if but is None:
+            by_age = by_age[1:]
+        elif is_urgent:
+            by_age = [request for request in by_age if request is not but]
+        else:
+            by_age = [request for request in by_age if request.context.order > but.context.order]
         for request in reversed(by_age):
-            if left <= self.limit or request in spared:
-                break
             if request not in in_use:
-                blocks = [block for block, resident in self.residents.items() if resident.task.request is request]
-                left -= sum(self.residents[block].num_bytes for block in blocks)
-                chosen += blocks
-        return chosen
+                return [block for block, resident in self.residents.items() if resident.task.request is request]
+        return []
 
     # Busy and free
 
@@ -234,7 +237,7 @@ class Processes:
                 self._remove(process, block)
                 self._leases.evict(block)
 
-    def report(self, pool: ReplicaPool) -> Mapping[str, int]:
+    def report(self, pool: ReplicaPool) -> dict[str, int]:
         """Returns what a program holds in all processes, as plain values. Cost: looks at all residents."""
         name = pool.program.name
         sizes = [

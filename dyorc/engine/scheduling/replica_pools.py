@@ -241,10 +241,10 @@ class ReplicaPool:
         """How many certain calls wait."""
         return sum([queue.size for queue in self.queues()]) if self.bound else self.queue.size
 
-    def release_suspect(self, now_ns: int) -> None:
+    def release_suspect(self, now_ns: int, *, is_stuck: bool = False) -> None:
         """Lets the next suspect call run, unless another one runs or its time has not come. Cost: looks at all replicas."""
         if not self.runs_suspect:
-            self.suspects.release(len(self.replicas), self.num_idle, now_ns)
+            self.suspects.release(len(self.replicas), self.num_idle, now_ns, is_stuck=is_stuck)
 
     @property
     def runs_suspect(self) -> bool:
@@ -309,7 +309,7 @@ class ReplicaPool:
         """Returns what there is to do. Cost: looks at all replicas."""
         num_running = sum([len(batch.calls) for batch in self._batches()])
         cost = self.mean_cost.value
-        num_queued = self.queue.size + len(self.suspects)
+        num_queued = self.num_queued + len(self.suspects)
         return Load(num_queued, num_running, self.line_of(cost), self.max_size(cost), self.waiting_bytes())
 
     def report(self) -> dict[str, Any]:

@@ -26,20 +26,28 @@ class ResidentFormer:
 
     Args:
         evict: Drops residents. Calls that need them leave their queues.
+        put_off: Takes a call that has left its queue and has to be made ready again.
     """
 
-    def __init__(self, former: BatchFormer, policy: SpeculationPolicy, evict: Callable[[Iterable[BlockId]], None]) -> None:
+    def __init__(
+        self,
+        former: BatchFormer,
+        policy: SpeculationPolicy,
+        evict: Callable[[Iterable[BlockId]], None],
+        put_off: Callable[[Call], None],
+    ) -> None:
         self._former = former
         self._policy = policy
         self._evict = evict
+        self._put_off = put_off
 
     def form_certain(self, pool: ReplicaPool, now_ns: int) -> FormedBatch | None:
         """Returns the next batch of certain calls; None if no call waits or none can run now."""
         for replica, process in _idle(pool):
             bound = pool.bound.get(process.name)
             if bound is not None and bound.queue.size:
-                if excess := process.excess():
-                    self._evict(excess)
+                while process.is_full and (blocks := process.youngest()):
+                    self._evict(blocks)
                 if bound.queue.size and (formed := self._form(pool, replica, bound.queue, bound.guesses, 2**30, now_ns)):
                     return formed
         if not pool.queue.size:
@@ -73,10 +81,12 @@ class ResidentFormer:
         if best is not None:
             return best[1], best[0][0]
         for replica, process in places:
-            if self._is_stuck(process):
-                self._evict(process.excess(task.request))
-                if process.room_for(task) or process.requests() <= {task.request}:
-                    return replica, 1
+            if not self._is_stuck(process):
+                continue
+            while not process.room_for(task) and (blocks := process.youngest(task.request, is_urgent=first.is_suspect)):
+                self._evict(blocks)  # suspects run one after another, so that older ones may wait for one
+            if process.room_for(task) or process.requests() <= {task.request}:
+                return replica, 1
         return None
 
     @staticmethod
@@ -98,6 +108,8 @@ class ResidentFormer:
             return None
         if pool.max_cost is not None:
             max_size = pool.max_size(calls[0].cost)
+        if pool.program.signature.consumed:
+            self._keep_one_consumer(calls)
         reason = FormReason.QUEUE_EMPTIED
         if is_retry:
             reason = FormReason.RETRY
@@ -106,6 +118,18 @@ class ResidentFormer:
         if not is_retry and guesses.size and not calls[0].chain:
             self._policy.fill(pool, guesses, replica, calls, min(max_size, max_calls), now_ns, now_ns)
         return FormedBatch(replica, calls, reason)
+
+    def _keep_one_consumer(self, calls: list[Call]) -> None:
+        """Leaves in a batch one call for each resident that is overwritten. The others have theirs made again."""
+        taken: set[BlockId] = set()
+        for call in list(calls):
+            blocks = consumed_by(call)
+            if taken.isdisjoint(blocks):
+                taken.update(blocks)
+            else:
+                calls.remove(call)
+                call.wait()
+                self._put_off(call)
 
     def form_guesses(self, pool: ReplicaPool, now_ns: int) -> FormedBatch | None:
         """Returns a batch of guesses alone; None without guesses, if nothing is idle, or it does not pay."""
@@ -153,6 +177,13 @@ def _is_another_first(pool: ReplicaPool, process: Process, first: Call) -> bool:
             if call is not None and call.order < first.order:
                 return True
     return False
+
+
+def consumed_by(call: Call) -> list[BlockId]:
+    """Returns the residents that a call overwrites."""
+    if call.chain:
+        return []
+    return [(call.operands[at].holder, call.operands[at].block) for at in call.callee.signature.consumed]
 
 
 def served_first(pool: ReplicaPool) -> int:

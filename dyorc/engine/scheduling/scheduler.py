@@ -46,7 +46,7 @@ from dyorc.engine.scheduling.processes import Process, Processes
 from dyorc.engine.scheduling.processors import Processor
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import NEVER_NS, Batch, Replica
-from dyorc.engine.scheduling.resident_forming import ResidentFormer, served_first
+from dyorc.engine.scheduling.resident_forming import ResidentFormer, consumed_by, served_first
 from dyorc.engine.scheduling.retrying import RetryPolicy, fail
 from dyorc.engine.scheduling.speculation_policy import GuessAppraiser, SpeculationPolicy
 from dyorc.engine.scheduling.suspects import Refusals
@@ -83,7 +83,9 @@ class Scheduler:
         self.processes = Processes(context.leases)
         policy = SpeculationPolicy(context.speculator, self._appraiser, self.replicas, config.speculation.margin)
         self._former = BatchFormer(context, policy, self.batches)
-        self._resident_former = ResidentFormer(self._former, policy, self.evict)
+        self._resident_former = ResidentFormer(
+            self._former, policy, self.evict, lambda call: self._turn.ended.append(CallUnready(call))
+        )
 
     def take(self, event: ReplicaEvent) -> None:
         """Handles what happened to a replica or a batch."""
@@ -212,8 +214,8 @@ class Scheduler:
     def _is_bound(self, call: Call, pool: ReplicaPool) -> bool:
         """Returns whether a call can wait for its process, or for any. If not, its residents are given up."""
         process = self.processes.by_name.get(call.process)
-        if process is not None and pool.program.name not in process.parked:
-            return True
+        if process is not None and (pool.program.name not in process.parked or not pool.replicas):
+            return True  # also if it is parked everywhere: then it is loaded because calls wait
         call.process = ""
         if call.chain or not call.callee.signature.takes_residents:
             return True
@@ -299,7 +301,7 @@ class Scheduler:
     def report(self, program: str) -> dict[str, Any]:
         """Returns a program's queue and costs, as plain values; costs are None before the first batch."""
         pool = self.pools[program]
-        residents = self.processes.report(pool) if pool.has_process else {}
+        residents: dict[str, Any] = self.processes.report(pool) if pool.has_process else {}
         return pool.report() | residents | {"num_refused_inputs": self._refusals.num_of.get(program, 0)}
 
     # Replicas
@@ -390,6 +392,9 @@ class Scheduler:
         """Drops residents that are to be computed again when they are needed. Calls that wait for them leave their queues."""
         self.processes.evict(blocks)
         self._dequeue_unreadable()
+        for pool in self.pools.values():
+            if pool.has_process and pool.queue.size:
+                self._touch(pool.program.name)
 
     def _leave_residents(self, replica_id: str) -> None:
         """Has residents made again elsewhere, because their process will end soon."""
@@ -410,10 +415,23 @@ class Scheduler:
                     waiting.pop(0)
                 else:
                     self._sender.send(pool, formed)
+                    if pool.program.signature.consumed:
+                        consumed = [block for call in formed.calls for block in consumed_by(call)]
+                        self.processes.evict(consumed, is_counted=False)  # they are in use, so that the batch keeps them
+                        self._dequeue_unreadable()
+        for pool in pools:
+            if pool.suspects.waiting and pool.num_idle and pool.num_idle == len(pool.replicas):
+                num_waiting = len(pool.suspects)
+                pool.release_suspect(now_ns, is_stuck=True)  # what waits has no room, and perhaps never without this chain
+                if len(pool.suspects) < num_waiting:
+                    self._touch(pool.program.name)
 
     def _unbind(self, process: str) -> None:
         """Takes out the calls that wait for a process that is gone."""
         for pool in self.pools.values():
+            for call in pool.suspects:
+                if call.process == process:
+                    call.process = ""  # it makes something again, and may do so anywhere
             bound = pool.bound.pop(process, None)
             if bound is not None:
                 for call in (*bound.queue.take_all(), *bound.guesses.take_out(lambda _: True)):

@@ -67,16 +67,17 @@ class SuspectQueue:
             del self.waiting[call]
         return calls
 
-    def release(self, num_replicas: int, num_idle: int, now_ns: int) -> None:
+    def release(self, num_replicas: int, num_idle: int, now_ns: int, *, is_stuck: bool = False) -> None:
         """Hands the next call to the queue, to run alone, if it may run now. No other suspect may be queued or in a batch.
 
         Args:
             num_replicas: How many replicas are there now.
             num_idle: How many of them hold no batch.
+            is_stuck: Whether no other call can run, though some wait.
         """
         call, until_ns = next(iter(self.waiting.items()))
         is_last_resort = self.num_replicas <= 1 and num_idle > 0 and not self._queue.size
-        if num_replicas > 1 or is_last_resort or (num_replicas and until_ns <= now_ns):
+        if num_replicas > 1 or is_last_resort or is_stuck or (num_replicas and until_ns <= now_ns):
             del self.waiting[call]
             call.wait()
             self._queue_of(call).add_retry([call])

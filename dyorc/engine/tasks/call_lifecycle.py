@@ -32,7 +32,7 @@ class CallLifecycle:
         self._num_calls = call.call_id = self._num_calls + 1
         if not call.segment.is_certain:
             call.is_guess = call.segment.probability() < 1
-            if not call.callee.options.pure:
+            if not call.callee.options.pure or call.callee.signature.consumed:
                 call.awaits_commit = True
                 call.num_awaited += 1
         elif (observer := self._host.observer) is not None:

@@ -94,6 +94,22 @@ class EarlyRelease:
         return bool(task.paths) and all(future in point.unheld for path in task.paths for point in path.assumed)
 
     @staticmethod
+    def unread(request: Request) -> list[Call | Task]:
+        """Returns the calls and tasks of a request that yield what nothing can read again.
+
+        Only for certain where no run of their task has passed an open decision: another run could start before it.
+        """
+        unread: list[Call | Task] = []
+        for entry in request.yielding:
+            parts, segment = entry.parts, entry.segment
+            if parts is None or segment is None or parts.is_unbounded or getrefcount(parts.hold) > _OWN_REFERENCES:
+                continue
+            task = segment.task
+            if segment.is_certain and task.paths and not any(path.assumed for path in task.paths):
+                unread.append(entry)
+        return unread
+
+    @staticmethod
     def unheld(request: Request) -> set[Future]:
         """Returns the futures of a request that no run holds now."""
         return {future for future in request.pinned if not _is_held(future)}

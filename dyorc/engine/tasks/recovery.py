@@ -20,6 +20,7 @@ lost `max_attempts` times, so nothing goes on for ever.
 Restorations start and end one by one, in the turn's order, so that a long chain of lost tensors is no deep recursion.
 """
 
+from dyorc.authoring.resident import ChainLink
 from dyorc.core.tensor import TensorRef, blocks_of
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.interfaces import Dispatcher
@@ -28,6 +29,7 @@ from dyorc.engine.model.journal import StreamPart
 from dyorc.engine.model.part_list import Cell, PartList
 from dyorc.engine.model.program_call import Call, CallState, Feed
 from dyorc.engine.model.request_tree import Request, Restoration, RestorationWaiter, Task
+from dyorc.engine.tasks.chains import chain_to_rebuild, tensors_of, with_residents
 from dyorc.engine.tasks.early_release import EarlyRelease
 from dyorc.engine.tasks.tensor_needs import Fetches, TensorNeeds
 from dyorc.engine.tasks.trace_events import trace_abandoned, trace_note
@@ -171,7 +173,10 @@ class Recovery:
         if producer.num_losses >= self._max_attempts:
             self.fail(restoration, ReplicaLostError(f"a result of program {name!r} was lost {producer.num_losses} times"))
             return
-        call = restoration.call = Call(producer.callee, producer.arguments, producer.statics, producer.segment)
+        chain = chain_to_rebuild(restoration.future, producer, self._leases)
+        arguments = producer.arguments if not chain else tuple([each for link in chain for each in tensors_of(link)])
+        call = restoration.call = Call(producer.callee, arguments, producer.statics, producer.segment)
+        call.chain = [ChainLink(link.callee.name, len(tensors_of(link)), link.statics) for link in chain]
         call.restores = restoration
         call.process = restoration.process
         call.streams = producer.streams
@@ -186,7 +191,14 @@ class Recovery:
             self.fail(restoration, diverged(restoration.call, "fewer parts than before"))
             return
         request, future = restoration.request, restoration.future
-        self._leases.pin_new(request.pinned, future, blocks_of(outputs))
+        if restoration.call is not None and restoration.call.chain:
+            tensors = blocks_of(future.readable)
+            self._leases.acquire(tensors)
+            self._leases.pin_new(request.pinned, future, blocks_of(outputs))
+            request.pinned[future] = [*request.pinned[future], *tensors]
+            outputs = with_residents(future.tensors, outputs)
+        else:
+            self._leases.pin_new(request.pinned, future, blocks_of(outputs))
         future.refill(outputs)
         if (story := request.context.story) is not None and restoration.call is not None:
             trace_note(story, "recomputed", restoration.call.callee.name, self._turn.now_ns)

@@ -212,6 +212,7 @@ class RequestLifecycle:
             root.future.producer = None
             dismantle(root.journal)
             root.forget_runs()
+        request.yielding.clear()
         request.failed_effects = []
         request.raised = []  # its tasks refer to the request: only the garbage collector would find them
 

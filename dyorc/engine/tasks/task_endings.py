@@ -6,7 +6,7 @@ from dyorc.engine.interfaces import Dispatcher
 from dyorc.engine.model.futures import Argument
 from dyorc.engine.model.journal import BranchPoint, Entry, Segment
 from dyorc.engine.model.program_call import Call
-from dyorc.engine.model.request_tree import Task, TaskState
+from dyorc.engine.model.request_tree import Request, Task, TaskState
 from dyorc.engine.model.tree_walks import closure, is_effect, is_unfinished, live_effects, request_of, unfinished
 from dyorc.engine.tasks.early_release import EarlyRelease
 from dyorc.engine.tasks.trace_events import trace_abandoned
@@ -65,8 +65,21 @@ class TaskEndings:
             if entry not in needed:
                 self.abandon(entry)
             elif entry.parts is not None and is_effect(entry):
-                entry.parts.is_unbounded = True  # perhaps nobody reads it, and it has to come to its end
-                self._turn.resumed.append(entry.parts)
+                self._run_out(entry)  # perhaps nobody reads it, and it has to come to its end
+
+    def end_unread(self, request: Request) -> None:
+        """Ends what yields parts that nothing can read again; what has an effect goes on to its end."""
+        for entry in self._release.unread(request):
+            if is_effect(entry):
+                self._run_out(entry)
+            else:
+                self.abandon(entry)
+
+    def _run_out(self, entry: Entry) -> None:
+        """Lets something that yields go on although nobody reads it."""
+        if entry.parts is not None:
+            entry.parts.is_unbounded = True
+            self._turn.resumed.append(entry.parts)
 
     def abandon(self, entry: Entry, *, is_wrong: bool = False) -> float:
         """Withdraws a call, or a task with everything it asked for. Returns the expected cost of its guesses, in seconds.
@@ -92,6 +105,8 @@ class TaskEndings:
                 self._release.drop_arguments(entry, request)
             if not is_unfinished(entry):
                 continue
+            if entry.parts is not None:
+                request.yielding.pop(entry, None)
             if isinstance(entry, Task):
                 entry.state = TaskState.WITHDRAWN
                 close_paths(entry)

@@ -109,6 +109,8 @@ class TaskRunner:
                 del turn.swept[request]
                 self._recovery.sweep(request)
             elif turn.releasable:
+                for request in [request for request in turn.releasable if request.yielding]:
+                    self._endings.end_unread(request)
                 self._release.run()
             else:
                 return
@@ -175,6 +177,8 @@ class TaskRunner:
         request = entry.request if isinstance(entry, Task) else entry.segment.task.request
         if request.has_stored or entry.streams:
             self._release.drop_arguments(entry, request)
+        if entry.parts is not None:
+            request.yielding.pop(entry, None)
         if entry is request.root:
             self.answering.root_ended(request)
         elif request.num_effects:
@@ -255,10 +259,14 @@ class TaskRunner:
         else:
             request.num_guessed += 1
         if isinstance(callee, Workflow):
-            return Task(request, callee, arguments, statics, segment)
+            task = Task(request, callee, arguments, statics, segment)
+            if task.parts is not None:
+                request.yielding[task] = None
+            return task
         call = Call(callee, arguments, statics, segment)
         if callee.style is not CallStyle.PLAIN and callee.is_streaming:
             call.parts = PartList(call)
+            request.yielding[call] = None
         return call
 
     def _too_many_calls(self, callee: Program | Workflow) -> WorkflowLimitError:
@@ -275,6 +283,8 @@ class TaskRunner:
             self._finish(task, path.end)
             return
         stop = path.run(self)
+        if task.request.yielding:
+            self._turn.releasable[task.request] = None  # the run may have dropped a stream
         self._issue(path)
         match stop:
             case Blocked(pending=pending, unfetched=unfetched):

@@ -6,6 +6,7 @@ from dyorc.errors import InvalidInputError
 from dyorc.simulation.workload import Workload
 from dyorc.simulation.workloads.loops import agent, halting
 from dyorc.simulation.workloads.single_decisions import cascade, coin, guard, router
+from dyorc.simulation.workloads.streams import STREAMING
 from dyorc.simulation.workloads.trees import fanout, nested
 
 WORKLOADS: dict[str, Callable[[], Workload]] = {
@@ -27,6 +28,7 @@ def workload(name: str) -> Workload:
     Raises:
         InvalidInputError: If it is unknown.
     """
-    if name not in WORKLOADS:
-        raise InvalidInputError(f"there is no workload {name!r}; there are {', '.join(WORKLOADS)}")
-    return WORKLOADS[name]()
+    known = WORKLOADS | STREAMING
+    if name not in known:
+        raise InvalidInputError(f"there is no workload {name!r}; there are {', '.join(known)}")
+    return known[name]()

@@ -65,6 +65,14 @@ RUNNING_CALLS = _add("running_calls", _GAUGE, _group, "Calls in batches that hav
 SUSPECT_CALLS = _add("suspect_calls", _GAUGE, _group, "Calls that may have ended a replica and wait to be tried alone.", ["program"])
 REFUSED_INPUTS = _add("refused_inputs", _GAUGE, _group, "Inputs that have cost replicas and are refused now.", ["program"], Combine.MAX)
 
+# Residents
+
+_group = "Residents"
+RESIDENTS = _add("residents", _GAUGE, _group, "Objects that calls of the program have left in its group's processes, and that may still be needed.", ["program"])
+RESIDENT_BYTES = _add("resident_bytes", _GAUGE, _group, "Their size, as the program counts it.", ["program"])
+RESIDENTS_EVICTED = _add("residents_evicted_total", _COUNTER, _group, "Residents that were dropped for want of room, to be computed again when they are needed.", ["program"])
+RESIDENTS_REBUILT = _add("residents_rebuilt_total", _COUNTER, _group, "Residents that were lost or evicted, and that the program's `rebuild` has made again.", ["program"])
+
 # Guesses and holds
 
 _group = "Guesses and holds"

@@ -1,5 +1,6 @@
 """A call of a program that waits or yields, as a replica runs it: step by step, as far as it may go."""
 
+import asyncio
 import contextlib
 import hashlib
 from collections import deque
@@ -162,7 +163,9 @@ class RunningCall:
             self._running.close()
             return
         if self._step is not None:
-            self._step.close()
+            with contextlib.suppress(asyncio.CancelledError, StopIteration, StopAsyncIteration):
+                self._step.throw(asyncio.CancelledError())
+            return
         with contextlib.suppress(StopIteration):
             self._running.aclose().send(None)
 

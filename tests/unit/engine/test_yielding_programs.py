@@ -332,3 +332,39 @@ def test_a_late_part_of_a_batch_that_was_given_up_is_dropped() -> None:
     world.finish_all()
     assert world.result(request).tolist() == [6, 8]
     world.check_nothing_is_left()
+
+
+def test_a_stream_that_nothing_can_read_again_is_closed_while_the_workflow_goes_on() -> None:
+    @dyorc.workflow
+    async def peeking(x: Vector) -> Vector:
+        async for part in count_up(x, length=50):
+            x = part
+            break
+        return await add_one(await double(x))
+
+    world = yielding_world()
+    request = world.submit(peeking, [1, 2])
+    world.finish()
+    assert [call.is_cancelled for call in world.running.values()] == [True]
+    assert request not in world.answers
+    world.finish_all()
+    assert world.result(request).tolist() == [3, 5]
+    assert log == ["part 0", "closed"]
+    world.check_nothing_is_left()
+
+
+def test_a_stream_that_is_kept_may_be_read_later() -> None:
+    @dyorc.workflow
+    async def peeking(x: Vector) -> Vector:
+        stream = count_up(x, length=4)
+        async for part in stream:
+            x = part
+            break
+        y = await double(x)
+        return y + (await dyorc.collect(stream))[-1]
+
+    world = yielding_world(max_untaken_parts=1)
+    request = world.submit(peeking, [1, 2])
+    world.finish_all()
+    assert world.result(request).tolist() == [6, 9]
+    world.check_nothing_is_left()

@@ -1,0 +1,101 @@
+"""Workflows that stream: a relay of programs that yield, and a loop of many turns whose prompts differ in size."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, cast
+
+import numpy as np
+
+from dyorc.authoring.decisions import when
+from dyorc.authoring.program import program
+from dyorc.authoring.workflow import workflow
+from dyorc.simulation.value_draws import draw, draw_parts
+from dyorc.simulation.workload import MAX_QUEUED_CALLS, Deployment, Number, Numbers, Workload, drawn_program
+
+
+def yielding_program(name: str, max_parts: int, max_ongoing: int) -> Any:
+    """Makes a program that takes a number and yields from 1 to `max_parts`, all drawn."""
+
+    @program(name=name, batched=False, max_parts=max_parts, max_ongoing=max_ongoing, max_queued_calls=MAX_QUEUED_CALLS)
+    async def compute(number: Number) -> AsyncIterator[Number]:
+        for value in draw_parts(name, float(number), max_parts):
+            yield np.array(value)
+
+    return compute
+
+
+listen = yielding_program("listen", 12, 16)
+"""Hears phrases, one after another."""
+translate = drawn_program("translate")
+"""Translates a phrase."""
+speak = yielding_program("speak", 6, 16)
+"""Says a text, in pieces."""
+
+
+def relay() -> Workload:
+    """Makes an interpreter: three stages, each of which begins with what the one before has done so far."""
+
+    @workflow(name="translated")
+    async def translated(audio: Number) -> AsyncIterator[Number]:
+        async for phrase in listen(audio):
+            yield translate(phrase)
+
+    @workflow(name="relay", programs=(listen, translate, speak))
+    async def interpret(audio: Number) -> AsyncIterator[Number]:
+        async for text in translated(audio):
+            async for sound in speak(text):
+                yield sound
+
+    return Workload(
+        "relay",
+        interpret,
+        (
+            Deployment(program=listen, base_s=0.100, item_s=0.200, num_replicas=2),
+            Deployment(program=translate, base_s=0.020, item_s=0.004, num_replicas=1),
+            Deployment(program=speak, base_s=0.060, item_s=0.040, num_replicas=4),
+        ),
+    )
+
+
+MIN_TURNS, MAX_TURNS = 20, 200
+_END_RATIO = 1 / 60
+_MAX_LENGTH = 1024
+
+
+def _num_tokens(length: int) -> int:
+    return length
+
+
+@program(name="prefill", max_batch_cost=2048, cost=_num_tokens, max_queued_calls=MAX_QUEUED_CALLS)
+def prefill(prompt: Numbers, length: int) -> Numbers:
+    """Reads a prompt of so many tokens."""
+    return draw("prefill", prompt)
+
+
+decode = drawn_program("decode", 64)
+"""Computes the next token."""
+
+
+def chat() -> Workload:
+    """Makes a chat: a prompt of 64 to 1,024 tokens, then 20 to 200 turns of a loop, each of which yields a token."""
+
+    @workflow(name="chat", programs=(prefill, decode))
+    async def talk(prompt: Number) -> AsyncIterator[Number]:
+        length = 64 * (1 + int(float(await cast(Any, prompt)) * _MAX_LENGTH / 64))
+        state = prefill(prompt, length=length)
+        for turn in range(MAX_TURNS):
+            state = decode(state)
+            yield state
+            if turn >= MIN_TURNS and await when(state, lambda token: token < _END_RATIO, likely=False):
+                return
+
+    return Workload(
+        "chat",
+        talk,
+        (
+            Deployment(program=prefill, base_s=0.004, item_s=0.00002, num_replicas=2, mean_cost=544),
+            Deployment(program=decode, base_s=0.008, item_s=0.0001, num_replicas=2),
+        ),
+    )
+
+
+STREAMING: dict[str, Callable[[], Workload]] = {"chat": chat, "relay": relay}

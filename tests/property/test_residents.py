@@ -1,0 +1,247 @@
+"""Residents change no answer: random workflows whose state lies in processes that die, are full, and drop it."""
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any, TypeAlias
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jaxtyping import Float
+
+import dyorc
+from dyorc.config import EngineConfig, SpeculationConfig
+from dyorc.core.tensor import DType
+from dyorc.engine.engine_context import Host
+from tests.effort import examples
+from tests.property.tallies import Tally, comes_across
+from tests.property.test_speculation import AGGRESSIVE, OFF, predictor_of
+from tests.unit.engine.driver import World
+
+Number = Float[np.ndarray, ""]
+Numbers = Float[np.ndarray, " batch"]
+State: TypeAlias = tuple[float, ...]
+Plan: TypeAlias = tuple[Any, ...]
+
+_MODULUS = 97
+_ITEM_BYTES = 8
+_MAX_LOSSES = 20
+"""After this many losses nothing more is lost, so that every example ends."""
+
+
+def longer(state: Sequence[float], x: float) -> State:
+    return (*state, float((x + len(state)) % _MODULUS))
+
+
+def value_of(state: Sequence[float]) -> float:
+    return float(sum(state) % _MODULUS)
+
+
+class Sized:
+    """Says how large its residents are."""
+
+    def resident_bytes(self, state: Sequence[float]) -> int:
+        return _ITEM_BYTES * len(state)
+
+
+def programs_with(limit: int | None, *, can_rebuild: bool) -> dict[str, dyorc.Program]:
+    """Returns the programs of a group whose processes hold at most `limit` bytes."""
+
+    @dyorc.program(max_batch_size=3, group="states", max_resident_bytes=limit)
+    class Begin(Sized):
+        def __call__(self, x: Numbers) -> dyorc.Resident[State]:
+            return [longer((), each) for each in x]
+
+    @dyorc.program(max_batch_size=3, group="states")
+    class Extend(Sized):
+        def __call__(self, x: Numbers, state: dyorc.Resident[State]) -> tuple[Numbers, dyorc.Resident[State]]:
+            states = [longer(old, each) for old, each in zip(state, x, strict=True)]
+            return np.array([value_of(each) for each in states], np.float32), states
+
+    @dyorc.program(max_batch_size=3, group="states")
+    class Join(Sized):
+        def __call__(self, x: Numbers, a: dyorc.Resident[State], b: dyorc.Resident[State]) -> Numbers:
+            return np.array([(value_of(i) + 3 * value_of(j) + k) % _MODULUS for i, j, k in zip(a, b, x, strict=True)], np.float32)
+
+    if can_rebuild:
+
+        def rebuild(self: Any, calls: list[dyorc.ChainCall]) -> State:
+            state: State = ()
+            for call in calls:
+                state = longer(state, float(call.inputs[0]))
+            return state
+
+        Extend.__wrapped__.rebuild = rebuild
+    return {"begin": Begin(), "extend": Extend(), "join": Join()}
+
+
+def workflow_of(plan: Plan, programs: dict[str, dyorc.Program]) -> dyorc.Workflow:
+    """Returns a workflow that carries out a plan."""
+    begin, extend, join = programs["begin"], programs["extend"], programs["join"]
+    nested = {step: workflow_of(step[1], programs) for step in plan if step[0] == "nested"}
+
+    async def carry_out(plan: Plan, x: Any, states: list[Any]) -> Any:
+        for step in plan:
+            match step:
+                case ("begin",):
+                    states.append(begin(x))
+                case ("extend", at):
+                    x, states[at % len(states)] = extend(x, states[at % len(states)])
+                case ("fork", at):
+                    x, state = extend(x, states[at % len(states)])
+                    states.append(state)
+                case ("join", a, b):
+                    x = join(x, states[a % len(states)], states[b % len(states)])
+                case ("await",):
+                    await x
+                case ("drop", at):
+                    if len(states) > 1:
+                        del states[at % len(states)]
+                case ("if", yes, no):
+                    x = await carry_out(yes if await dyorc.when(x, is_even) else no, x, states)
+                case ("nested", _):
+                    x = nested[step](x)
+                case _:
+                    raise AssertionError(step)
+        return x
+
+    @dyorc.workflow(name="planned", programs=list(programs.values()))
+    async def planned(x: Number) -> Number:
+        return await carry_out(plan, x, [begin(x)])
+
+    return planned
+
+
+def is_even(x: Any) -> bool:
+    return bool(x % 2 == 0)
+
+
+def meaning_of(plan: Plan, x: float, states: list[State] | None = None) -> float:
+    """Returns what a plan computes, by plain Python."""
+    states = [longer((), x)] if states is None else states
+    for step in plan:
+        match step:
+            case ("begin",):
+                states.append(longer((), x))
+            case ("extend", at):
+                states[at % len(states)] = longer(states[at % len(states)], x)
+                x = value_of(states[at % len(states)])
+            case ("fork", at):
+                states.append(longer(states[at % len(states)], x))
+                x = value_of(states[-1])
+            case ("join", a, b):
+                x = (value_of(states[a % len(states)]) + 3 * value_of(states[b % len(states)]) + x) % _MODULUS
+            case ("drop", at) if len(states) > 1:
+                del states[at % len(states)]
+            case ("if", yes, no):
+                x = meaning_of(yes if is_even(x) else no, x, states)
+            case ("nested", inner):
+                x = meaning_of(inner, x)
+            case _:
+                pass
+    return x
+
+
+_at = st.integers(0, 5)
+_step = st.one_of(
+    st.just(("begin",)),
+    st.tuples(st.just("extend"), _at),
+    st.tuples(st.just("extend"), _at),
+    st.tuples(st.just("fork"), _at),
+    st.tuples(st.just("join"), _at, _at),
+    st.just(("await",)),
+    st.tuples(st.just("drop"), _at),
+)
+_short = st.lists(_step, max_size=4).map(tuple)
+plans = st.lists(
+    st.one_of(_step, _step, st.tuples(st.just("if"), _short, _short), st.tuples(st.just("nested"), _short)), max_size=8
+).map(tuple)
+
+
+class Processes:
+    """A world of processes that come and go, and run what the engine sends them in any order."""
+
+    def __init__(
+        self, programs: dict[str, dyorc.Program], num_processes: int, speculation: SpeculationConfig, seed: int, trouble: float
+    ) -> None:
+        config = EngineConfig(speculation=speculation, max_attempts=10**6, max_deaths=10**6, request_timeout_s=10**6)
+        self.world = World(programs.values(), config, predictor=predictor_of("random", seed), host=Host())
+        self.programs = programs
+        self.random = Random(seed)
+        self.trouble = trouble
+        self.num_losses = self.num_joined = 0
+        self.seen: dict[str, int] = dict.fromkeys(("losses", "evictions", "rebuilds", "guesses", "two processes"), 0)
+        for _ in range(num_processes):
+            self.join()
+
+    def join(self) -> None:
+        self.num_joined += 1
+        for program in self.programs.values():
+            self.world.join(program, f"{program.name}@{self.num_joined}", process=f"P{self.num_joined}")
+
+    def die(self) -> None:
+        """Lets a process die, and another take its place."""
+        process = self.random.choice(list(self.world.engine.scheduler.processes.by_name.values()))
+        self.num_losses += 1
+        self.seen["losses"] += bool(process.residents)
+        for replica_id in sorted(process.replica_ids):
+            self.world.leave(replica_id)
+        self.join()
+
+    def run(self) -> None:
+        world = self.world
+        for _ in range(20_000):
+            self.check_bytes()
+            if self.trouble and self.num_losses < _MAX_LOSSES and self.random.random() < self.trouble:
+                self.die()
+            if not world.in_flight:
+                if not world.engine.tasks.requests:
+                    break
+                world.advance(1.0)
+                assert world.in_flight or not world.engine.tasks.requests, "nothing goes on"
+                continue
+            batch = self.random.choice(list(world.in_flight.values()))
+            self.seen["guesses"] += any(call.is_guess for call in world.engine.scheduler.batches[batch.action.batch_id].calls)
+            self.seen["rebuilds"] += bool(batch.action.chain)
+            world.finish(batch, self.random.choice([0.001, 0.01]))
+            processes = world.engine.scheduler.processes
+            self.seen["two processes"] += sum(bool(process.residents) for process in processes.by_name.values()) > 1
+        else:
+            raise AssertionError("it does not end")
+        self.seen["evictions"] += sum(self.world.engine.scheduler.processes.num_evicted.values())
+
+    def check_bytes(self) -> None:
+        """The engine counts what the processes hold."""
+        for process in self.world.engine.scheduler.processes.by_name.values():
+            held = [rows[0] for block, rows in self.world.stored.items() if block[0] == process.name]
+            assert process.num_bytes == sum(_ITEM_BYTES * len(state) for state in held)
+
+
+_TALLY = Tally()
+
+
+@comes_across(_TALLY, "losses", "evictions", "rebuilds", "two processes")
+@settings(max_examples=examples(400, share=1.0))
+@given(
+    plan=plans,
+    asked=st.lists(st.integers(0, 50).map(float), min_size=1, max_size=6),
+    num_processes=st.integers(1, 3),
+    limit=st.sampled_from([None, 200, 60, 24, 8]),
+    can_rebuild=st.booleans(),
+    seed=st.integers(0, 2**32),
+    trouble=st.sampled_from([0.0, 0.0, 0.1, 0.3]),
+)
+def test_every_chain_ends_with_the_value_of_plain_python(
+    plan: Plan, asked: list[float], num_processes: int, limit: int | None, can_rebuild: bool, seed: int, trouble: float
+) -> None:
+    programs = programs_with(limit, can_rebuild=can_rebuild)
+    workflow = workflow_of(plan, programs)
+    for speculation in (AGGRESSIVE, OFF):
+        processes = Processes(programs, num_processes, speculation, seed, trouble)
+        requests = processes.world.submit_all(workflow, asked)
+        processes.run()
+        assert [float(processes.world.result(request)) for request in requests] == [meaning_of(plan, x) for x in asked]
+        processes.world.check_nothing_is_left()
+        assert not any(process.residents for process in processes.world.engine.scheduler.processes.by_name.values())
+        assert all(tensor.dtype is not DType.RESIDENT for each in processes.world.fetches.values() for tensor in each)
+        _TALLY.add(processes.seen)

@@ -1,0 +1,110 @@
+"""Simulated workflows that stream, programs that yield, and programs that declare what a call costs."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+import dyorc
+from dyorc.authoring.workflow import workflow
+from dyorc.core.tensor import TensorRef
+from dyorc.engine.events import RequestArrived
+from dyorc.errors import InvalidInputError
+from dyorc.simulation.plain_evaluation import evaluate, operand_of, tensor_of
+from dyorc.simulation.policies import policy
+from dyorc.simulation.simulate import simulate, visits_per_request
+from dyorc.simulation.value_draws import Value, draw_parts
+from dyorc.simulation.workload import Deployment, Number, Workload
+from dyorc.simulation.workloads import workload
+from dyorc.simulation.workloads.streams import STREAMING, listen, prefill
+from dyorc.simulation.world import Machines, World
+
+MS = 1_000_000
+
+
+class Parts:
+    """Writes down the parts of each answer and when the last came, in ms."""
+
+    def __init__(self) -> None:
+        self.answers: dict[int, tuple[Value, ...]] = {}
+        self.ended_ms: dict[int, float] = {}
+        self.executed_ms: list[float] = []
+
+    def arrived(self, event: RequestArrived, now_ns: int) -> None:
+        """Does nothing."""
+
+    def dispatched(self, program: str, outputs: list[tuple[TensorRef, ...]], execute_ns: int) -> None:
+        self.executed_ms.append(execute_ns / MS)
+
+    def answered(self, request_id: int, tensors: tuple[TensorRef, ...], now_ns: int) -> None:
+        self.answers[request_id] = tuple(operand_of(tensor) for tensor in tensors)
+        self.ended_ms[request_id] = now_ns / MS
+
+
+def run_world(subject: Workload, policy_name: str, arrivals_ms: list[float], replicas: int | None = None) -> Parts:
+    """Runs a world in which request k brings the number k/1000."""
+    parts = Parts()
+    world = World(
+        policy(policy_name)(subject.programs, 0), subject.deployments, Machines(subject.num_replicas(replicas), 100_000), parts
+    )
+    world.run(
+        iter(
+            (round(at_ms * MS), RequestArrived(at, subject.workflow, (tensor_of(at / 1000),)))
+            for at, at_ms in enumerate(arrivals_ms, 1)
+        )
+    )
+    return parts
+
+
+@workflow
+async def hear(audio: Number) -> AsyncIterator[Number]:
+    async for phrase in listen(audio):
+        yield phrase
+
+
+HEARING = Workload("hearing", hear, (Deployment(program=listen, base_s=0.1, item_s=0.02),))
+
+
+@pytest.mark.parametrize("name", STREAMING)
+def test_the_plain_parts_are_those_of_the_real_programs(name: str) -> None:
+    for value in (0.25, 0.5):
+        assert evaluate(workload(name).workflow, [value]).answers == tuple(dyorc.run(workload(name).workflow, value))
+
+
+@pytest.mark.parametrize("name", STREAMING)
+@pytest.mark.parametrize("policy_name", ["greedy", "speculate", "oracle"])
+def test_parts_do_not_depend_on_policy_or_time(name: str, policy_name: str) -> None:
+    expected = {at: evaluate(workload(name).workflow, [at / 1000]).answers for at in range(1, 7)}
+    for gap_ms in (0.0, 40.0):
+        assert run_world(workload(name), policy_name, [at * gap_ms for at in range(6)]).answers == expected
+
+
+def test_parts_come_one_after_another() -> None:
+    """By hand: the way there and back takes 0.2 ms, the first part 120 ms, each further one 20 ms."""
+    parts = run_world(HEARING, "greedy", [0.0, 0.0])
+    for at in (1, 2):
+        values = draw_parts("listen", at / 1000, 12)
+        assert parts.answers[at] == tuple(values)
+        assert parts.ended_ms[at] == pytest.approx(0.2 + 100 + 20 * len(values), abs=0.001)
+
+
+def test_a_batch_takes_as_long_as_its_cost_says() -> None:
+    @workflow
+    async def read(prompt: Number) -> Number:
+        return prefill(prompt, length=100 if await prompt < 0.0015 else 700)
+
+    subject = Workload("read", read, (Deployment(program=prefill, base_s=0.01, item_s=0.0001, mean_cost=600),))
+    parts = run_world(subject, "greedy", [0.0, 100.0, 200.0, 200.0, 200.0])
+    assert parts.executed_ms == pytest.approx([20.0, 80.0, 150.0, 80.0]), "three of 700 cost more than 2,048"
+    assert subject.deployments[0].full_batch_item_s == pytest.approx(0.06 + 0.01 * 600 / 2048)
+
+
+def test_every_streaming_workload_can_be_simulated() -> None:
+    for name, number in (("relay", 60), ("chat", 12)):
+        result = simulate(name, "speculate", load=0.3, num_requests=number)
+        assert result.throughput_rps > 0
+        assert all(visits > 0.5 for visits in visits_per_request(workload(name)).values())
+
+
+def test_batching_by_timer_knows_no_parts() -> None:
+    with pytest.raises(InvalidInputError, match="has programs that yield, which 'timer' does not know"):
+        simulate("relay", "timer", load=0.5)

@@ -1,6 +1,5 @@
 """The clients of the streams benchmark, against DyOrc: every part is read, its age counts from when it was due, faults end it."""
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import numpy as np
@@ -17,7 +16,7 @@ from tests.integration.stack import running
 async def test_parts_are_counted_and_aged() -> None:
     load = StreamLoad(num_clients=4, num_parts=20, pause_us=10_000, warm_up_s=0.3, duration_s=0.8)
     async with running([streams]) as stack:
-        seen = await asyncio.to_thread(read_streams, str(stack.client.base_url), "streams", load)
+        seen = await read_streams(str(stack.client.base_url), "streams", load)
 
     assert 0 < seen.num_parts == len(seen.age_ns) <= 4 * 0.8 / 0.01 * 1.5
     assert 0 < len(seen.first_ns) < seen.num_parts
@@ -29,7 +28,7 @@ async def test_a_stream_that_fails_ends_the_benchmark() -> None:
     load = StreamLoad(num_clients=1, num_parts=20, pause_us=0, warm_up_s=0.0, duration_s=0.5)
     async with running([streams]) as stack:
         with pytest.raises(BenchmarkError, match="status 404, 0 of 20 parts"):
-            await asyncio.to_thread(read_streams, str(stack.client.base_url), "nobody", load)
+            await read_streams(str(stack.client.base_url), "nobody", load)
 
 
 async def test_a_wrong_part_ends_the_benchmark() -> None:
@@ -41,7 +40,7 @@ async def test_a_wrong_part_ends_the_benchmark() -> None:
     load = StreamLoad(num_clients=2, num_parts=20, pause_us=0, warm_up_s=0.0, duration_s=0.5)
     async with running([too_short]) as stack:
         with pytest.raises(BenchmarkError, match="part 0 is 1000000, expected 2000000"):
-            await asyncio.to_thread(read_streams, str(stack.client.base_url), "streams", load)
+            await read_streams(str(stack.client.base_url), "streams", load)
 
 
 def test_ratios_say_how_many_times_better() -> None:

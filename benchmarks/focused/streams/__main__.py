@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import uvloop
 
 from benchmarks.focused import turns
 from benchmarks.focused.ray_serve_server import ray_serve
@@ -62,7 +63,7 @@ def _read(turn: Turn, name: str, *, num_clients: int, num_parts: int, pause_us: 
         warm_up_s=turn.terms.warm_up_s,
         duration_s=turn.terms.duration_s,
     )
-    seen = read_streams(turn.address.url, "streams" if turns.is_dyorc(turn.system) else "", load)
+    seen = uvloop.run(read_streams(turn.address.url, "streams" if turns.is_dyorc(turn.system) else "", load))
     first, age = _quantiles("first", seen.first_ns, num_clients), _quantiles("age", seen.age_ns, num_clients)
     figures = "  ".join(f"{figure} {value:8.2f}" for figure, value in (first | age).items())
     turn.log(f"{name:<28} {figures}  {seen.num_parts / load.duration_s:8,.0f} parts/s")

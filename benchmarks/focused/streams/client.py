@@ -8,7 +8,6 @@ import time
 from dataclasses import dataclass, field
 
 import numpy as np
-import uvloop
 
 from benchmarks.focused.streams.work import ITEM_BYTES, NUM_LATER_STAGES, STAGE_STEP, Item
 from benchmarks.serving import BenchmarkError
@@ -61,16 +60,12 @@ def request_of(url: str, model: str, plan: Item) -> bytes:
     return http_post(url, path, headers, {}, body)
 
 
-def read_streams(url: str, model: str, load: StreamLoad) -> StreamTimes:
+async def read_streams(url: str, model: str, load: StreamLoad) -> StreamTimes:
     """Reads streams for a while.
 
     Raises:
         BenchmarkError: If a stream fails, or a part is missing, wrong or out of order.
     """
-    return uvloop.run(_read(url, model, load))
-
-
-async def _read(url: str, model: str, load: StreamLoad) -> StreamTimes:
     request = request_of(url, model, np.array([load.num_parts, load.pause_us]))
     seen = StreamTimes()
     begin_ns = time.monotonic_ns() + int(load.warm_up_s * 1e9)

@@ -169,7 +169,8 @@ class Recovery:
             text = f"a result of program {name!r} was lost with its replica; the program is not declared idempotent, "
             self.fail(restoration, EffectLostError(f"{text}so it is not run again"))
             return
-        producer.num_losses += 1
+        kept = restoration.request.pinned.get(restoration.future, ())
+        producer.num_losses += not self._leases.are_there(kept)  # what was released was not lost
         if producer.num_losses >= self._max_attempts:
             self.fail(restoration, ReplicaLostError(f"a result of program {name!r} was lost {producer.num_losses} times"))
             return
@@ -199,6 +200,8 @@ class Recovery:
             outputs = with_residents(future.tensors, outputs)
         else:
             self._leases.pin_new(request.pinned, future, blocks_of(outputs))
+        if future.resident_holds is not None:
+            request.keeping[future] = None
         future.refill(outputs)
         if (story := request.context.story) is not None and restoration.call is not None:
             trace_note(story, "recomputed", restoration.call.callee.name, self._turn.now_ns)

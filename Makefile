@@ -31,8 +31,8 @@ IMAGES ?= core cpu
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help chart chart-golden dist test-dist images compose-test demo demo-guarded demo-ocr demo-retrieval demo-router demo-speech screenshots prepare test test-pythons test-real test-again test-slow test-quick test-compiled compile pure lint lint-macos format protos docs docs-serve docs-picture docs-metrics docs-packages docs-reference schema
-.PHONY: test-moving equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
+.PHONY: help chart chart-golden dist test-dist images compose-test demo demo-chat demo-guarded demo-ocr demo-retrieval demo-router demo-speech screenshots prepare test test-pythons test-real test-again test-slow test-quick test-compiled compile pure lint lint-macos format protos docs docs-serve docs-picture docs-metrics docs-packages docs-reference schema
+.PHONY: test-moving equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-streams bench-chat bench-soak bench-gateway bench-hostile
 .PHONY: sizes first-answer
 .PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-compose chaos-hosts chaos-jobs chaos-services chaos-stops clean conformance bench bench-full bench-loadgen peers
 
@@ -41,6 +41,9 @@ help: ## Show what there is
 
 demo: $(DIGITS) ## Serve the digits cascade and send it real digits over HTTP
 	$(BIN)/python examples/digits/demo.py
+
+demo-chat: $(CHAT) ## Serve a small language model whose loop is a workflow, and ask it questions
+	$(BIN)/python examples/chat/demo.py
 
 demo-guarded: $(GUARDED) ## Serve a guard next to a text generator and send it messages
 	$(BIN)/python examples/guarded/demo.py
@@ -235,6 +238,9 @@ bench-transport: $(VENV)/.dev ## Each way of moving a tensor, compared with peer
 bench-chain: $(VENV)/.demo ## A chain with 8 MB between programs, compared with Ray Serve; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.chain
 
+bench-streams: $(VENV)/.demo ## Streams through three programs, compared with Ray Serve; the last line is JSON
+	$(BIN)/python -m benchmarks.focused.streams
+
 bench-gateway: $(VENV)/.demo .venv-peers/triton/.made ## One small program over HTTP and gRPC, compared with a real Triton server; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.gateway
 
@@ -379,7 +385,7 @@ $(DIGITS): $(VENV)/.demo examples/digits/train.py examples/digits/digits_nets.py
 $(GUARDED): $(VENV)/.demo $(addprefix examples/guarded/,train.py guarded_nets.py guarded_texts.py)
 	$(BIN)/python examples/guarded/train.py
 
-$(CHAT): $(VENV)/.demo $(addprefix examples/chat/,train.py chat_cache.py chat_model.py chat_texts.py chat_tokens.py plain_loop.py)
+$(CHAT): $(VENV)/.demo $(addprefix examples/chat/,train.py chat_cache.py chat_guard.py chat_model.py chat_texts.py chat_tokens.py plain_loop.py)
 	$(BIN)/python examples/chat/train.py
 
 $(ROUTER): $(VENV)/.router $(addprefix examples/router/,train.py router_minilm.py router_nets.py router_texts.py)

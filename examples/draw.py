@@ -62,6 +62,31 @@ DRAWINGS: dict[str, tuple[dict[str, Node], list[Edge]]] = {
             ("generate", "answer", ""),
         ],
     ),
+    "chat": (
+        {
+            "question": Node(0, 1, "question", "value"),
+            "guard": Node(1.1, 0, "guard\nat the same time"),
+            "harmless": Node(2.4, 0, "harmless?", "decision"),
+            "prefill": Node(1.1, 1, "prefill\nmakes a cache"),
+            "decode": Node(2.4, 1, "decode\na token a turn"),
+            "end": Node(3.6, 1, "the end?", "decision"),
+            "draft": Node(2.4, 2, "draft\nguesses 4 tokens"),
+            "verify": Node(3.6, 2, "verify\nreads all at once"),
+            "answer": Node(4.9, 1, "text\npart by part", "value"),
+        },
+        [
+            ("question", "guard", ""),
+            ("question", "prefill", ""),
+            ("guard", "harmless", ""),
+            ("harmless", "answer", "yes"),
+            ("prefill", "decode", ""),
+            ("decode", "end", ""),
+            ("end", "answer", "no"),
+            ("prefill", "draft", "or"),
+            ("draft", "verify", ""),
+            ("verify", "answer", ""),
+        ],
+    ),
     "router": (
         {
             "text": Node(0, 1, "question", "value"),

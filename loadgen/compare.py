@@ -5,7 +5,7 @@ from statistics import median
 
 import msgspec
 
-from loadgen.results import RunResult
+from loadgen.results import PartsResult, RunResult
 from loadgen.tables import align_columns, milliseconds, percent
 
 MeasureRound = Callable[[int], RunResult]
@@ -18,6 +18,12 @@ _FIGURES: Mapping[str, Callable[[RunResult], float]] = {
     "throughput_rps": lambda result: result.throughput_rps,
     "goodput_ratio": lambda result: result.goodput_ratio,
     "goodput_rps": lambda result: result.goodput_rps,
+}
+_PART_FIGURES: Mapping[str, Callable[[PartsResult], float]] = {
+    "first_part_p50_ms": lambda parts: parts.first_part_ms.p50,
+    "first_part_p99_ms": lambda parts: parts.first_part_ms.p99,
+    "between_parts_p99_ms": lambda parts: parts.between_parts_ms.p99 if parts.between_parts_ms else 0.0,
+    "parts_per_s": lambda parts: parts.parts_per_s,
 }
 _HEAD = ("", "p50 ms", "spread", "x", "p99 ms", "spread", "x", "req/s", "spread", "x", "goodput %", "spread", "errors", "wrong")
 
@@ -78,11 +84,18 @@ def compare(
 def compare_figures(runs: Mapping[str, Sequence[RunResult]]) -> dict[str, dict[str, Figure]]:
     """Returns medians, spreads and ratios to the first target."""
     first = next(iter(runs))
-    bases = {name: median(map(value, runs[first])) for name, value in _FIGURES.items()}
+    values = {label: _values(results) for label, results in runs.items()}
+    bases = {name: median(numbers) for name, numbers in values[first].items()}
     return {
-        label: {name: _figure(list(map(value, results)), bases[name]) for name, value in _FIGURES.items()}
-        for label, results in runs.items()
+        label: {name: _figure(numbers, bases.get(name, 0.0)) for name, numbers in by_name.items()}
+        for label, by_name in values.items()
     }
+
+
+def _values(results: Sequence[RunResult]) -> dict[str, list[float]]:
+    values = {name: list(map(value, results)) for name, value in _FIGURES.items()}
+    parts = [result.parts for result in results if result.parts is not None]
+    return values | ({name: list(map(value, parts)) for name, value in _PART_FIGURES.items()} if parts else {})
 
 
 def spread(values: Sequence[float]) -> float | None:
@@ -109,8 +122,27 @@ def comparison_table(comparison: Comparison) -> str:
                 str(sum(each.wrong for each in counts)),
             )
         )
+    lines = [align_columns(rows), *_part_table(comparison)]
     warned = dict.fromkeys(f"warning: {run.label}: {run.client_warning}" for run in comparison.runs if run.client_warning)
-    return "\n".join([align_columns(rows), *warned])
+    return "\n".join([*lines, *warned])
+
+
+def _part_table(comparison: Comparison) -> list[str]:
+    """Returns a second table, if answers were streamed."""
+    rows: list[Sequence[str]] = [("", *(part for name in _PART_FIGURES for part in (_named(name), "spread", "x")))]
+    for label, figures in comparison.figures.items():
+        if "parts_per_s" in figures:
+            texts = (_figure_texts(figures[name], _form_of(name)) for name in _PART_FIGURES)
+            rows.append((label, *(text for three in texts for text in three)))
+    return [align_columns(rows)] if len(rows) > 1 else []
+
+
+def _named(figure: str) -> str:
+    return "parts/s" if figure == "parts_per_s" else figure.replace("_", " ")
+
+
+def _form_of(figure: str) -> Callable[[float], str]:
+    return milliseconds if figure.endswith("_ms") else "{:,.1f}".format
 
 
 def _figure(values: Sequence[float], base: float) -> Figure:

@@ -60,6 +60,9 @@ class TargetOptions:
     max_connections: Annotated[
         int, _option(_TARGET, "--max-connections", text="The most HTTP connections that each worker opens.", min=1)
     ] = 1024
+    stream: Annotated[bool, _option(_TARGET, "--stream", text="Ask for answers in parts, and measure the times of parts.")] = (
+        False
+    )
     ca: Annotated[
         Path | None,
         _option(_TARGET, "--ca", text="For TLS: a file of trusted authorities; by default the system's."),
@@ -96,6 +99,7 @@ class TargetOptions:
             ca=str(self.ca or ""),
             cert=str(self.cert or ""),
             key=str(self.key or ""),
+            is_streamed=self.stream,
         )
 
 

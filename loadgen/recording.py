@@ -3,7 +3,7 @@
 import json
 from array import array
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,6 +30,8 @@ class Records:
         errors: The texts of outcomes from `FIRST_ERROR` on.
         ended_ns: When the wait for answers ended.
         wrong: The first wrong answer, in words.
+        part_of, part_ns: For each part of a streamed answer, the number of its request and when it came; in the order in which
+            parts came.
         start_ns: When the load began.
         cpu_ratio: CPU time of the worker during the load, in cores.
     """
@@ -42,6 +44,8 @@ class Records:
     errors: list[str]
     ended_ns: int
     wrong: str
+    part_of: np.ndarray[Any, np.dtype[np.int64]] = field(default_factory=lambda: np.zeros(0, np.int64))
+    part_ns: np.ndarray[Any, np.dtype[np.int64]] = field(default_factory=lambda: np.zeros(0, np.int64))
     start_ns: int = 0
     cpu_ratio: float = 0.0
 
@@ -79,6 +83,7 @@ class Recorder:
         self._complaint = complaint
         self._room_bytes = max_kept_bytes
         self.index, self.planned_ns, self.sent_ns, self.done_ns = array("q"), array("q"), array("q"), array("q")
+        self._part_of, self._part_ns = array("q"), array("q")
         self._outcome = array("B")
         self._answer = array("q")  # the number of each request's answer, -1 if there is none
         self._errors: dict[str, int] = {}
@@ -116,6 +121,11 @@ class Recorder:
         """Notes that a request is sent."""
         self.sent_ns[number] = now_ns
         self.num_sent += 1
+
+    def mark_part(self, number: int, now_ns: int) -> None:
+        """Notes a part of an answer."""
+        self._part_of.append(number)
+        self._part_ns.append(now_ns)
 
     def mark_answered(self, number: int, now_ns: int, answer: RawAnswer) -> None:
         """Notes an answer."""
@@ -183,4 +193,6 @@ class Recorder:
             errors=list(self._errors),
             ended_ns=ended_ns,
             wrong=self._wrong,
+            part_of=np.frombuffer(self._part_of, np.int64),
+            part_ns=np.frombuffer(self._part_ns, np.int64),
         )

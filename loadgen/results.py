@@ -82,6 +82,27 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     max_waiting: list[int]
 
 
+class PartsResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of streamed answers.
+
+    Attributes:
+        num_parts: Parts of the planned requests.
+        parts_per_s: Parts that came in the measured time, whenever their requests were due, per second.
+        first_part_ms: From the planned time of sending to the first part, for all planned requests. One without a part counts
+            like its latency: until its end or error, or as long as it waited.
+        between_parts_ms: From each part to the next of the same answer, in the planned requests. An answer that broke off counts
+            once more: from its last part to the error, or as long as it waited. None if there are no two parts.
+        first_part_histogram, between_parts_histogram: All of these times, like `RunResult.histogram`; empty if there are none.
+    """
+
+    num_parts: int
+    parts_per_s: float
+    first_part_ms: Quantiles
+    between_parts_ms: Quantiles | None
+    first_part_histogram: str
+    between_parts_histogram: str
+
+
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     """One measurement of one target under one load.
 
@@ -102,6 +123,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
         client_warning: Why the figures may reflect the generator rather than the server; empty if nothing suggests it.
         histogram: All latencies in microseconds, an HDR histogram in its own compressed text form (V2).
         send_delay_histogram: The same for send delays.
+        parts: The parts of the answers; None unless they were asked for in parts.
         timeline: The course over the measured time; None in files of earlier versions.
         machine: Processor, cores, memory, kernel.
         versions: Versions of Python and relevant packages.
@@ -129,6 +151,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     client_warning: str
     histogram: str
     send_delay_histogram: str
+    parts: PartsResult | None = None
     timeline: Timeline | None = None
     server: ServerFigures = ServerFigures()
     machine: dict[str, Any]

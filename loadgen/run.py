@@ -12,6 +12,7 @@ from dyorc.core.counts import count
 from loadgen import measures
 from loadgen.load import Load
 from loadgen.machine import commit, machine, versions
+from loadgen.part_measures import measure_parts
 from loadgen.pool import Pool
 from loadgen.progress import Progress
 from loadgen.recording import Records
@@ -131,6 +132,7 @@ def _result(
         client_warning=measures.client_warning(send_delay_ms.p90, latency_ms.p50, cpu_ratio),
         histogram=measures.histogram(measured.latency_ns),
         send_delay_histogram=measures.histogram(measured.send_delay_ns),
+        parts=measure_parts(records, *span_ns) if spec.is_streamed else None,
         timeline=timeline(records, *span_ns),
         machine=machine(),
         versions=versions(),

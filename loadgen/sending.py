@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from loadgen.alarm import Alarm
 from loadgen.recording import Recorder
 from loadgen.schedule import MAX_REQUESTS
-from loadgen.targets.base import RequestFailedError, Target
+from loadgen.targets.base import RawAnswer, RequestFailedError, StreamingTarget, Target
 
 _PAUSE_S = 0.01
 """The pause of a closed loop's client after an error; otherwise a server that is gone would be asked without a break."""
@@ -28,11 +28,38 @@ class Sender(Protocol):
         ...
 
 
-async def _exchange(target: Target, recorder: Recorder, number: int) -> bool:
+class Exchange(Protocol):
+    """Sends the pool's request `index` as the recorder's request `number`, and returns the answer."""
+
+    async def __call__(self, index: int, number: int, /) -> RawAnswer: ...
+
+
+def exchange_of(target: Target, recorder: Recorder, *, is_streamed: bool) -> Exchange:
+    """Returns how requests are sent and parts recorded.
+
+    Raises:
+        ValueError: If the target cannot stream but must.
+    """
+    if not is_streamed:
+
+        async def infer(index: int, number: int) -> RawAnswer:
+            return await target.infer(index)
+
+        return infer
+    if not isinstance(target, StreamingTarget):
+        raise ValueError(f"{type(target).__name__} has no method stream, expected one: answers are asked for in parts")
+
+    async def stream(index: int, number: int) -> RawAnswer:
+        return await target.stream(index, lambda: recorder.mark_part(number, time.monotonic_ns()))
+
+    return stream
+
+
+async def _send_one(exchange: Exchange, recorder: Recorder, number: int) -> bool:
     """Sends one request. Returns whether an answer came."""
     recorder.mark_sent(number, time.monotonic_ns())
     try:
-        answer = await target.infer(recorder.index[number])
+        answer = await exchange(recorder.index[number], number)
     except RequestFailedError as error:
         recorder.mark_failed(number, time.monotonic_ns(), str(error))
         return False
@@ -46,8 +73,8 @@ async def _exchange(target: Target, recorder: Recorder, number: int) -> bool:
 class OpenLoop:
     """Sends the recorder's planned requests when they are due, whatever happened to earlier ones."""
 
-    def __init__(self, target: Target, recorder: Recorder) -> None:
-        self._target = target
+    def __init__(self, exchange: Exchange, recorder: Recorder) -> None:
+        self._exchange = exchange
         self._recorder = recorder
         self._next = 0
         self._tasks: set[asyncio.Task[bool]] = set()
@@ -75,7 +102,7 @@ class OpenLoop:
         create_task, tasks, finished = self._loop.create_task, self._tasks, self._end_task
         number, now_ns = self._next, time.monotonic_ns()
         while number < len(planned_ns) and planned_ns[number] <= now_ns:
-            task = create_task(_exchange(self._target, self._recorder, number))
+            task = create_task(_send_one(self._exchange, self._recorder, number))
             tasks.add(task)
             task.add_done_callback(finished)
             number += 1
@@ -107,8 +134,8 @@ class ClosedLoop:
         window: No request is sent outside of it.
     """
 
-    def __init__(self, target: Target, recorder: Recorder, num_clients: int, turns: Sequence[int], window: Window) -> None:
-        self._target = target
+    def __init__(self, exchange: Exchange, recorder: Recorder, num_clients: int, turns: Sequence[int], window: Window) -> None:
+        self._exchange = exchange
         self._recorder = recorder
         self._num_clients = num_clients
         self._turns = turns
@@ -127,7 +154,7 @@ class ClosedLoop:
             number = recorder.add(self._turns[len(recorder.index) % len(self._turns)], now_ns)
             self.num_in_flight += 1
             try:
-                is_answered = await _exchange(self._target, recorder, number)
+                is_answered = await _send_one(self._exchange, recorder, number)
             finally:
                 self.num_in_flight -= 1
             if not is_answered:

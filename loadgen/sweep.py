@@ -1,11 +1,12 @@
 """Searches for the highest rate at which a target meets its objective. It knows no server; it only asks for measurements and
 decides."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import sqrt
 
 import msgspec
 
+from loadgen.objectives import Objective
 from loadgen.results import RunResult
 
 Measure = Callable[[float], RunResult]
@@ -50,13 +51,15 @@ class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
     limited_by_client: bool
     reached_max: bool
     min_goodput_ratio: float
+    objectives: list[str] = []
     precision: float
     probes: list[Probe]
 
 
-def is_met(result: RunResult, min_goodput_ratio: float) -> bool:
-    """Whether enough of all planned requests got a right answer in time, and none a wrong one."""
-    return result.counts.wrong == 0 and result.goodput_ratio >= min_goodput_ratio
+def is_met(result: RunResult, min_goodput_ratio: float, objectives: Sequence[Objective] = ()) -> bool:
+    """Whether enough of all planned requests got a right answer in time, none a wrong one, and all objectives are met."""
+    is_good = result.counts.wrong == 0 and result.goodput_ratio >= min_goodput_ratio
+    return is_good and all(objective.is_met(result) for objective in objectives)
 
 
 def sweep(
@@ -67,6 +70,7 @@ def sweep(
     min_rps: float = 0.0,
     precision: float = 0.1,
     min_goodput_ratio: float = 0.99,
+    objectives: Sequence[Objective] = (),
     label: str = "",
     stop_at_client_limit: bool = True,
     show: Callable[[Probe], None] | None = None,
@@ -81,6 +85,7 @@ def sweep(
         start_rps: The first rate; halved as long as the objective is missed.
         max_rps: The highest rate to try.
         min_rps: The lowest rate to try; below it, a measurement has hardly any requests.
+        objectives: Limits for quantiles, beside the goodput.
         precision: The search ends when the two rates differ by no more than this fraction.
         stop_at_client_limit: If False, a rate that met the objective counts even if the generator may have been too slow. That is
             right where server and generator share cores, since the generator's lateness counts as latency anyway.
@@ -94,7 +99,7 @@ def sweep(
             f" {min_goodput_ratio}: expected 0 < start <= max, a lowest rate that is not above start, a precision above 0 and a"
             " goodput between 0 and 1"
         )
-    prober = _Prober(measure, min_goodput_ratio, stop_at_client_limit, show)
+    prober = _Prober(measure, min_goodput_ratio, objectives, stop_at_client_limit, show)
     low, high = _bracket(prober, start_rps, max_rps, min_rps)
     while low and high and high.rate_rps / low.rate_rps > 1 + precision:
         probe = prober.probe(sqrt(low.rate_rps * high.rate_rps))
@@ -104,10 +109,11 @@ def sweep(
     return SweepResult(
         label=label,
         highest_rps=low.rate_rps if low else 0.0,
-        reason=_reason(low, high, min_goodput_ratio),
+        reason=_reason(low, high, min_goodput_ratio, objectives),
         limited_by_client=high is not None and high.is_client_limited,
         reached_max=high is None,
         min_goodput_ratio=min_goodput_ratio,
+        objectives=[str(objective) for objective in objectives],
         precision=precision,
         probes=prober.probes,
     )
@@ -117,8 +123,14 @@ class _Prober:
     """Measures rates, doubtful ones twice, and keeps all measurements."""
 
     def __init__(
-        self, measure: Measure, min_goodput_ratio: float, stop_at_client_limit: bool, show: Callable[[Probe], None] | None
+        self,
+        measure: Measure,
+        min_goodput_ratio: float,
+        objectives: Sequence[Objective],
+        stop_at_client_limit: bool,
+        show: Callable[[Probe], None] | None,
     ) -> None:
+        self._objectives = objectives
         self._stop_at_client_limit = stop_at_client_limit
         self._measure = measure
         self._min_goodput_ratio = min_goodput_ratio
@@ -139,7 +151,7 @@ class _Prober:
         result = self._measure(rate_rps)
         probe = Probe(
             rate_rps=rate_rps,
-            is_met=is_met(result, self._min_goodput_ratio),
+            is_met=is_met(result, self._min_goodput_ratio, self._objectives),
             is_client_limited=bool(result.client_warning),
             is_repeated=is_repeated,
             result=result,
@@ -179,7 +191,7 @@ def _bracket_below(prober: _Prober, high: Probe, min_rps: float) -> tuple[Probe 
     return None, high
 
 
-def _reason(low: Probe | None, high: Probe | None, min_goodput_ratio: float) -> str:
+def _reason(low: Probe | None, high: Probe | None, min_goodput_ratio: float, objectives: Sequence[Objective]) -> str:
     if high is None:
         return "the highest allowed rate; the target may do more"
     if high is low:
@@ -187,9 +199,20 @@ def _reason(low: Probe | None, high: Probe | None, min_goodput_ratio: float) -> 
     counts = high.result.counts
     if counts.wrong:
         return f"at {high.rate_rps:,.1f}/s {counts.wrong} of {counts.planned} answers were wrong"
-    seen = f"at {high.rate_rps:,.1f}/s {high.result.goodput_ratio:.2%} were right and in time, expected {min_goodput_ratio:.2%}"
+    seen = f"at {high.rate_rps:,.1f}/s {_missed(high.result, min_goodput_ratio, objectives)}"
     return (
         f"{seen}; but there the generator may have been the limit: {high.result.client_warning}"
         if high.is_client_limited
         else seen
     )
+
+
+def _missed(result: RunResult, min_goodput_ratio: float, objectives: Sequence[Objective]) -> str:
+    missed = [
+        f"{objective.time}_{objective.quantile} was {objective.value_ms(result):.3g} ms, expected {objective}"
+        for objective in objectives
+        if not objective.is_met(result)
+    ]
+    if result.goodput_ratio < min_goodput_ratio or not missed:
+        missed.insert(0, f"{result.goodput_ratio:.2%} were right and in time, expected {min_goodput_ratio:.2%}")
+    return "; ".join(missed)

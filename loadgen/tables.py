@@ -2,16 +2,18 @@
 
 from collections.abc import Sequence
 
-from loadgen.results import Quantiles, RunResult
+from loadgen.results import PartsResult, Quantiles, RunResult
 
 _HEAD = ("", "rate", "p50 ms", "p90 ms", "p99 ms", "max ms", "goodput %", "req/s", "errors", "wrong", "unanswered")
 
 
 def run_table(results: Sequence[RunResult]) -> str:
-    """Returns a row for each result, with one for each of its branches below it, and all warnings and errors at the end."""
+    """Returns a row for each result, with one for each of its branches and its parts' times below it, and all warnings and errors
+    at the end."""
     rows: list[Sequence[str]] = [_HEAD]
     for result in results:
         rows.append(_row(result))
+        rows += _part_rows(result.parts)
         rows += [_branch_row(name, branch.num_requests, branch.latency_ms) for name, branch in sorted(result.branches.items())]
     return "\n".join([align_columns(rows), *_remarks(results)])
 
@@ -74,6 +76,15 @@ def _row(result: RunResult) -> Sequence[str]:
 
 def _branch_row(name: str, num_requests: int, latency_ms: Quantiles) -> Sequence[str]:
     return (f"  {name} ({num_requests:,})", "", *_latencies(latency_ms), "", "", "", "", "")
+
+
+def _part_rows(parts: PartsResult | None) -> list[Sequence[str]]:
+    if parts is None:
+        return []
+    shown = [("  to the first part", parts.first_part_ms)]
+    if parts.between_parts_ms is not None:
+        shown.append((f"  between parts ({parts.num_parts:,}, {parts.parts_per_s:,.1f}/s)", parts.between_parts_ms))
+    return [(name, "", *_latencies(times), "", "", "", "", "") for name, times in shown]
 
 
 def _latencies(quantiles: Quantiles) -> list[str]:

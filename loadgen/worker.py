@@ -25,7 +25,7 @@ from loadgen.pool import Pool
 from loadgen.progress import Progress, progress_of
 from loadgen.recording import Recorder, Records
 from loadgen.schedule import Schedule, plan, span_of
-from loadgen.sending import ClosedLoop, OpenLoop, Sender, Window
+from loadgen.sending import ClosedLoop, OpenLoop, Sender, Window, exchange_of
 from loadgen.targets.base import RequestFailedError, Target, TargetSpec
 from loadgen.targets.opening import open_target
 
@@ -116,14 +116,15 @@ class Worker:
         return dataclasses.replace(records, start_ns=start_ns, cpu_ratio=self._cpu_s / (self._end_ns / _NS_PER_S))
 
     def _sender(self, target: Target, start_ns: int) -> Sender:
+        exchange = exchange_of(target, self._recorder, is_streamed=self._worker_plan.spec.is_streamed)
         load, number, num_requests = self._worker_plan.load, self._worker_plan.number, len(self._pool.inputs)
         if self._schedule is not None:
             numbers, times_ns = self._schedule.share(number, load.num_workers)
             self._recorder.plan(numbers % num_requests, times_ns + start_ns)
-            return OpenLoop(target, self._recorder)
+            return OpenLoop(exchange, self._recorder)
         num_clients = len(range(number, load.num_clients, load.num_workers))
         turns = (np.arange(num_requests * load.num_workers)[number :: load.num_workers] % num_requests).tolist()
-        return ClosedLoop(target, self._recorder, num_clients, turns, Window(start_ns, start_ns + self._end_ns))
+        return ClosedLoop(exchange, self._recorder, num_clients, turns, Window(start_ns, start_ns + self._end_ns))
 
     async def _send(self, sender: Sender, start_ns: int, stopping: "asyncio.Task[bool]") -> int:
         """Sends until everything is answered, the wait is over, or the worker is told to stop. Returns the time."""

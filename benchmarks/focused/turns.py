@@ -55,8 +55,8 @@ class Turn:
     def __init__(self, system: str, number: int, address: Address, terms: Terms) -> None:
         self.system = system
         self.address = address
+        self.terms = terms
         self._number = number
-        self._terms = terms
 
     def closed_loop(self, spec: TargetSpec, pool: Pool, num_clients: int, name: str = "") -> dict[str, float]:
         """Measures clients that each send their next request when they have their answer: ``p50_ms``, ``p99_ms`` and ``rps``.
@@ -74,8 +74,8 @@ class Turn:
             Load(
                 arrivals="closed",
                 num_clients=num_clients,
-                warm_up_s=self._terms.warm_up_s,
-                duration_s=self._terms.duration_s,
+                warm_up_s=self.terms.warm_up_s,
+                duration_s=self.terms.duration_s,
                 drain_s=_DRAIN_S,
             ),
         )

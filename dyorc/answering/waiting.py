@@ -120,3 +120,5 @@ async def parts_of(
             answers.release_parts(request_id, parts[: len(taken)])
     finally:
         runner.cancel(request_id)
+        if end.future.done() and not end.future.cancelled():
+            end.future.exception()  # it failed after the caller had left, as at a deadline of both: asyncio need not report it

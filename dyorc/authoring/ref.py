@@ -74,16 +74,16 @@ class Ref:
         outputs: How the value is grouped.
         field: Which tensor of the group this is; None for the whole group.
         views: Indices into that tensor, in order.
-        hold: An object of the future's. Everything that may still need the value refers to it.
+        hold: What keeps the value: everything that may still need it refers to this object.
     """
 
     __slots__ = ("field", "future", "hold", "outputs", "views")
 
     def __init__(self, future: Any, outputs: OutputSpec, field: int | None = None, views: tuple[Index, ...] = ()) -> None:
         self.future = future
-        self.hold = getattr(future, "hold", None)
         self.outputs = outputs
         self.field = 0 if outputs.kind is OutputKind.SINGLE else field
+        self.hold = future.hold_of(self.field) if outputs.has_residents else getattr(future, "hold", None)
         self.views = views
 
     def __await__(self) -> Generator["Ref", Any, Any]:

@@ -149,9 +149,14 @@ class OutputSpec:
         return tuple(tensor.name for tensor in self.tensors)
 
     @cached_property
+    def residents(self) -> tuple[int, ...]:
+        """The places of what stays in the process of its program."""
+        return tuple(at for at, tensor in enumerate(self.tensors) if tensor.is_resident)
+
+    @cached_property
     def has_residents(self) -> bool:
         """Whether some of it stays in the process of its program."""
-        return any(tensor.is_resident for tensor in self.tensors)
+        return bool(self.residents)
 
     def build(self, parts: Sequence[Any]) -> Any:
         """Groups `parts`, which are in the order of `tensors`, as the user declared."""

@@ -76,9 +76,16 @@ class BlockLeases:
 
     def pin(self, pinned: Pinned, future: Future) -> None:
         """Pins a future's stored tensors, unless they are pinned already."""
-        if future not in pinned and (blocks := blocks_of(future.tensors)):
-            pinned[future] = blocks
-            self.acquire(blocks)
+        if future not in pinned:
+            if blocks := blocks_of(future.tensors):
+                pinned[future] = blocks
+                self.acquire(blocks)
+        elif future.resident_holds is not None:
+            kept = pinned[future]
+            released = [block for block in blocks_of(future.tensors) if block not in kept and block in self.counts]
+            if released:  # something goes on reading it, and now it is needed again
+                pinned[future] = [*kept, *released]
+                self.acquire(released)
 
     def pin_new(self, pinned: Pinned, future: Future, blocks: list[BlockId]) -> None:
         """Pins tensors just made for a future, in place of those it had before."""
@@ -92,6 +99,17 @@ class BlockLeases:
         blocks = pinned.pop(future, None)
         if blocks is not None:
             self.release(blocks)
+
+    def unpin_block(self, pinned: Pinned, future: Future, block: BlockId) -> None:
+        """Unpins one of a future's blocks, if it is pinned."""
+        blocks = pinned.get(future, ())
+        if block in blocks:
+            kept = [other for other in blocks if other != block]
+            if kept:
+                pinned[future] = kept
+            else:
+                del pinned[future]
+            self.release([block])
 
     def unpin_all(self, pinned: Pinned) -> None:
         """Unpins everything."""

@@ -26,7 +26,7 @@ class GptSize:
     num_layers: int
     num_heads: int
     num_tokens: int = 512
-    max_length: int = 128
+    max_length: int = 160
 
 
 MAIN = GptSize(width=256, num_layers=6, num_heads=4)

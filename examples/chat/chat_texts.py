@@ -97,7 +97,7 @@ class Turn:
 
 def draw_turn(rng: random.Random) -> Turn:
     """Draws a question of any kind, and its answer."""
-    kind = rng.choices((_fact, _story, _sum, _count, _word, _small_talk), weights=(8, 4, 5, 2, 3, 1))[0]
+    kind = rng.choices((_fact, _story, _sum, _count, _word, _small_talk), weights=(8, 2, 7, 4, 5, 1))[0]
     return kind(rng)
 
 

@@ -16,6 +16,8 @@ from safetensors.torch import load_file
 QUESTION, ANSWER, END = 256, 257, 258
 """A question follows; an answer follows; the answer is over."""
 NUM_MARKS = 3
+MAX_QUESTION = 40
+"""Tokens of a question that are read: its last ones."""
 _PIECE = re.compile(rb" ?[A-Za-z]+| ?[0-9]+|[^A-Za-z0-9]")
 Pair = tuple[int, int]
 
@@ -63,7 +65,7 @@ class Tokenizer:
 
     def prompt(self, question: bytes) -> list[int]:
         """Returns the tokens after which a model answers."""
-        return [QUESTION, *self.encode(question), ANSWER]
+        return [QUESTION, *self.encode(question)[-MAX_QUESTION:], ANSWER]
 
     def _encode_piece(self, piece: bytes) -> list[int]:
         if (known := self._pieces.get(piece)) is not None:

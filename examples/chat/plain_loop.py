@@ -11,6 +11,7 @@ import torch
 from chat_cache import Cache
 from chat_model import Gpt
 from chat_tokens import END
+from torch import Tensor
 
 NUM_GUESSED = 4
 """Tokens that the draft guesses in a round."""
@@ -82,7 +83,10 @@ def answer_guessing(
     written = [*prompt, int(scores.argmax())]
     num_right = num_read = 0
     while written[-1] != END and len(written) < end:
-        guesses, draft_cache = guess(draft, written, draft_cache, min(num_guessed, end - len(written)))
+        draft_cache = draft_cache.keep(min(draft_cache.length, len(written) - 1))
+        unread = torch.tensor([written[draft_cache.length :]])
+        guessed, (draft_cache,) = guess(draft, unread, [draft_cache], min(num_guessed, end - len(written)))
+        guesses = guessed[0].tolist()
         scores, (cache,) = model.verify(torch.tensor([[written[-1], *guesses]]), [cache])
         said = scores[0].argmax(dim=1).tolist()
         right = next((at for at, token in enumerate(guesses) if token != said[at]), len(guesses))
@@ -96,12 +100,15 @@ def answer_guessing(
     return GuessedAnswer(tokens[:-1] if tokens[-1] == END else tokens, num_read, num_right)
 
 
-def guess(draft: Gpt, written: Sequence[int], cache: Cache, num_guessed: int) -> tuple[list[int], Cache]:
-    """Lets the draft continue a text of which its cache holds all but the last one or two tokens."""
-    cache = cache.keep(min(cache.length, len(written) - 1))
-    scores, caches = draft.verify(torch.tensor([written[cache.length :]]), [cache])
-    guesses = [int(scores[0, -1].argmax())]
+def guess(draft: Gpt, tokens: Tensor, caches: Sequence[Cache], num_guessed: int) -> tuple[Tensor, list[Cache]]:
+    """Lets a draft read the last tokens of each text, [rows, new], and guess what follows, token by token.
+
+    Returns:
+        The guesses, [rows, num_guessed], and caches of all tokens but the last guess.
+    """
+    scores, extended = draft.verify(tokens, caches)
+    guesses = [scores[:, -1].argmax(dim=1)]
     while len(guesses) < num_guessed:
-        scores, caches = draft.decode(torch.tensor(guesses[-1:]), caches)
-        guesses.append(int(scores.argmax()))
-    return guesses, caches[0]
+        scores, extended = draft.decode(guesses[-1], extended)
+        guesses.append(scores.argmax(dim=1))
+    return torch.stack(guesses, dim=1), extended

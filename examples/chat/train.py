@@ -10,17 +10,19 @@ from collections import Counter
 from collections.abc import Iterator
 
 import torch
+from chat_guard import MIN_HARM, Guard
 from chat_model import DRAFT, MAIN, WEIGHTS, Gpt
-from chat_texts import draw_turn, is_right
+from chat_texts import draw_harmful, draw_turn, is_right
 from chat_tokens import END, Tokenizer
 from plain_loop import answer_all, answer_guessing
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 NUM_STEPS, NUM_ROWS, ROW = 160, 8, 192
-LEARNING_RATES = 2e-3, 4e-3
+LEARNING_RATES = 3e-3, 5e-3
 """Of the model and of the draft."""
+NUM_GUARD_STEPS, NUM_QUESTIONS = 200, 64
 NUM_ASKED, MAX_TOKENS = 300, 120
 
 
@@ -29,13 +31,16 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.set_float32_matmul_precision("medium")  # some processors multiply in bfloat16, several times as fast
     tokenizer = learn_tokens()
+    guard = train_guard(tokenizer)
     model, draft = train_models(tokenizer)
     WEIGHTS.mkdir(exist_ok=True)
     save_file({"pairs": torch.tensor(tokenizer.pairs)}, WEIGHTS / "tokens.safetensors")
+    save_file(guard.state_dict(), WEIGHTS / "guard.safetensors")
     save_file(model.state_dict(), WEIGHTS / "main.safetensors")
     save_file(draft.state_dict(), WEIGHTS / "draft.safetensors")
     torch.set_float32_matmul_precision("highest")
     judge(model, draft, tokenizer)
+    judge_guard(guard, tokenizer)
 
 
 def learn_tokens() -> Tokenizer:
@@ -98,6 +103,27 @@ def train_models(tokenizer: Tokenizer) -> tuple[Gpt, Gpt]:
     return model.eval(), draft.eval()
 
 
+def train_guard(tokenizer: Tokenizer) -> Guard:
+    """Trains the guard on as many harmful questions as harmless ones."""
+    torch.manual_seed(0)
+    guard = Guard()
+    rng = random.Random(3)
+    optimizer = torch.optim.Adam(guard.parameters(), lr=1e-2)
+    for _ in range(NUM_GUARD_STEPS):
+        questions, is_harmful = _questions(tokenizer, rng, NUM_QUESTIONS)
+        loss = binary_cross_entropy_with_logits(guard(questions), is_harmful.float())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return guard.eval()
+
+
+def _questions(tokenizer: Tokenizer, rng: random.Random, num: int) -> tuple[list[list[int]], Tensor]:
+    is_harmful = [rng.random() < 0.5 for _ in range(num)]
+    texts = [draw_harmful(rng) if harmful else draw_turn(rng).question for harmful in is_harmful]
+    return [tokenizer.encode(text.encode()) for text in texts], torch.tensor(is_harmful)
+
+
 def judge(model: Gpt, draft: Gpt, tokenizer: Tokenizer) -> None:
     """Asks questions of all kinds, and counts right answers and right guesses."""
     rng = random.Random(2)
@@ -113,6 +139,15 @@ def judge(model: Gpt, draft: Gpt, tokenizer: Tokenizer) -> None:
     guessed = [answer_guessing(model, draft, prompt, max_tokens=MAX_TOKENS) for prompt in prompts[:50]]
     num_right, num_guessed = sum(each.num_right for each in guessed), sum(each.num_guessed for each in guessed)
     print(f"{num_right / num_guessed:.0%} of the draft's guesses are what the model says")
+
+
+@torch.inference_mode()
+def judge_guard(guard: Guard, tokenizer: Tokenizer) -> None:
+    """Lets the guard score other questions."""
+    questions, is_harmful = _questions(tokenizer, random.Random(4), NUM_ASKED)
+    is_stopped = guard(questions) >= MIN_HARM
+    print(f"the guard stops {is_stopped[is_harmful].float().mean():.1%} of harmful questions, ", end="")
+    print(f"{is_stopped[~is_harmful].float().mean():.1%} of harmless ones")
 
 
 if __name__ == "__main__":

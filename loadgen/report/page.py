@@ -32,6 +32,7 @@ def page(results: Sequence[RunResult], *, heading: str = "Load test") -> str:
             _warnings(entries),
             _results(entries),
             section("Latency", cdf_chart([_curve(entry) for entry in entries], name="Latency", slo_ms=_slo_ms(results))),
+            _parts(entries),
             _over_time(entries),
             _against_load(entries),
             _branches(entries),
@@ -91,6 +92,27 @@ def _results(entries: Sequence[NamedResult]) -> str:
 
 def _curve(entry: NamedResult) -> Curve:
     return Curve(name=entry.name, style=entry.style, histogram=entry.result.histogram)
+
+
+def _parts(entries: Sequence[NamedResult]) -> str:
+    """Returns the times of parts of streamed answers."""
+    rows: list[list[str]] = []
+    curves: dict[str, list[Curve]] = {"To the first part": [], "Between parts": []}
+    for entry in entries:
+        if (parts := entry.result.parts) is None:
+            continue
+        figures = [f"{parts.num_parts:,}", f"{parts.parts_per_s:,.1f}"]
+        for name, times, histogram in (
+            ("To the first part", parts.first_part_ms, parts.first_part_histogram),
+            ("Between parts", parts.between_parts_ms, parts.between_parts_histogram),
+        ):
+            if times is not None:
+                values = map(milliseconds, (times.p50, times.p90, times.p99, times.p999, times.max))
+                rows.append([entry.name, name.lower(), *values, *figures])
+                curves[name].append(Curve(name=entry.name, style=entry.style, histogram=histogram))
+    head = ["", "time", "p50 ms", "p90 ms", "p99 ms", "p99.9 ms", "max ms", "parts", "parts/s"]
+    charts = [section(name, cdf_chart(shown, name=name, slo_ms=None), level=3) for name, shown in curves.items() if shown]
+    return section("Parts of streams", table(head, rows), *charts)
 
 
 def _over_time(entries: Sequence[NamedResult]) -> str:

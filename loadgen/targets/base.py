@@ -1,6 +1,7 @@
 """The measured target, as a worker sees it."""
 
-from typing import Any, Protocol, Self, TypeAlias
+from collections.abc import Callable
+from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -30,6 +31,7 @@ class TargetSpec(msgspec.Struct, frozen=True, kw_only=True):
             latency.
         ca: For TLS: a file of trusted authorities; the system's if empty.
         cert, key: For TLS: files of the client's certificate and its key, which may be the same file.
+        is_streamed: Whether answers are asked for in parts, and the time of each part is recorded.
         options: For a function of the user's own.
     """
 
@@ -43,6 +45,7 @@ class TargetSpec(msgspec.Struct, frozen=True, kw_only=True):
     ca: str = ""
     cert: str = ""
     key: str = ""
+    is_streamed: bool = False
     options: dict[str, Any] = {}
 
 
@@ -66,6 +69,20 @@ class Target(Protocol):
 
         Raises:
             ValueError: If it is malformed.
+        """
+        ...
+
+
+@runtime_checkable
+class StreamingTarget(Target, Protocol):
+    """A client that can also ask for answers in parts."""
+
+    async def stream(self, index: int, on_part: Callable[[], None]) -> RawAnswer:
+        """Sends the pool's request `index`, calls `on_part` when a part has come, and returns the whole answer when the last has.
+        `decode` stacks the parts of such an answer along a new first dimension.
+
+        Raises:
+            RequestFailedError: If the server answers with an error, before or after parts, or closes the connection.
         """
         ...
 

@@ -37,6 +37,7 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_answer",
         "_body",
+        "_feed",
         "_is_begun",
         "_json_bytes",
         "_knows_end",
@@ -50,6 +51,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, on_lost: Callable[["Connection"], None]) -> None:
         self._on_lost = on_lost
         self._answer: asyncio.Future[Reply] | None = None
+        self._feed: Callable[[bytes], None] | None = None
         self.idle_since_ns = 0  # kept by the connection's owner
         self._reset()
 
@@ -67,12 +69,16 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._parser: Parser = httptools.HttpResponseParser(self)
 
-    def send(self, request: bytes, answer: "asyncio.Future[Reply]") -> None:
+    def send(self, request: bytes, answer: "asyncio.Future[Reply]", feed: Callable[[bytes], None] | None = None) -> None:
         """Sends a request. The future gets its answer or its error.
 
         The connection is free when the future is done, if it is still open.
+
+        Args:
+            feed: Called with each piece of the answer's body as it comes, if the status is 200.
         """
         self._answer = answer
+        self._feed = feed
         self._transport.write(request)
 
     def close(self) -> None:
@@ -104,6 +110,8 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._body.append(body)
+        if self._feed is not None and self._parser.get_status_code() == 200:
+            self._feed(body)
 
     def on_message_complete(self) -> None:
         status = self._parser.get_status_code()

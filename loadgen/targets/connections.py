@@ -4,6 +4,7 @@ import asyncio
 import ssl
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -49,15 +50,18 @@ class Connections:
         while self._all:  # noqa: ASYNC110 (the transports tell in the loop's next turns)
             await asyncio.sleep(0)
 
-    async def exchange(self, request: bytes) -> Reply:
+    async def exchange(self, request: bytes, feed: Callable[[bytes], None] | None = None) -> Reply:
         """Sends a request and waits for its answer, after waiting for a connection if all are busy.
+
+        Args:
+            feed: Called with each piece of the answer's body as it comes, if the status is 200.
 
         Raises:
             RequestFailedError: If no connection can be made, if it closes, or if the answer is not HTTP.
         """
         connection = await self._acquire()
         answer: asyncio.Future[Reply] = self._loop.create_future()
-        connection.send(request, answer)
+        connection.send(request, answer, feed)
         try:
             reply = await answer
         except asyncio.CancelledError:

@@ -18,6 +18,12 @@ def plain(text: str) -> str:
 
 def http_failure(status: int, body: bytes) -> RequestFailedError:
     """Returns the error of an answer whose status is not 200: its code, if it has one, and its text."""
+    text = failure_text(body)
+    return RequestFailedError(f"HTTP {status}: {text}" if text else f"HTTP {status}")
+
+
+def failure_text(body: bytes) -> str:
+    """Returns the code and the text of an error as servers write it; empty if there is none."""
     try:
         content = json.loads(body)
     except ValueError:
@@ -27,5 +33,4 @@ def http_failure(status: int, body: bytes) -> RequestFailedError:
         message = f"{code}: {reason}" if code and reason else code or reason
     else:
         message = body[: 4 * _MAX_CHARS].decode("utf-8", "replace")
-    text = plain(message) if isinstance(message, str) else ""
-    return RequestFailedError(f"HTTP {status}: {text}" if text else f"HTTP {status}")
+    return plain(message) if isinstance(message, str) else ""

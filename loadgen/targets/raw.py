@@ -1,6 +1,7 @@
 """Posts bodies that a codec encodes, for servers without a tensor protocol."""
 
 import importlib
+from collections.abc import Callable
 from typing import Protocol, Self, cast
 
 from loadgen.pool import Pool, Tensors
@@ -8,10 +9,14 @@ from loadgen.targets.base import RawAnswer, TargetSpec
 from loadgen.targets.connections import Connections
 from loadgen.targets.failures import http_failure
 from loadgen.targets.layout import http_post, with_batch_dim, without_batch_dim
+from loadgen.targets.part_reading import EndWatch
+
+DEFAULT_PART_END = b"\n"
 
 
 class Codec(Protocol):
-    """The contract of the module that `TargetSpec.codec` names."""
+    """The contract of the module that `TargetSpec.codec` names. For streams it may have `PART_END`, the bytes that end a part, if
+    they are not a line break; `unpack` then gets a whole stream."""
 
     def pack(self, tensors: Tensors) -> bytes: ...
 
@@ -46,6 +51,13 @@ class RawTarget:
 
     async def infer(self, index: int) -> RawAnswer:
         status, _, body = await self._connections.exchange(self._requests[index])
+        if status != 200:
+            raise http_failure(status, body)
+        return body
+
+    async def stream(self, index: int, on_part: Callable[[], None]) -> RawAnswer:
+        watch = EndWatch(getattr(self._codec, "PART_END", DEFAULT_PART_END), on_part)
+        status, _, body = await self._connections.exchange(self._requests[index], watch.feed)
         if status != 200:
             raise http_failure(status, body)
         return body

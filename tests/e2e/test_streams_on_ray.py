@@ -21,7 +21,7 @@ def number(part: Any) -> int:
 def test_a_stream_goes_through_three_programs_and_outlives_a_killed_replica() -> None:
     with no_leaks(), serving([target("relayed", "relay")]) as server, dyorc.Client(server.url) as client:
         expected = [int(total) for total in np.cumsum([2 * (1 + at) for at in range(200)])]
-        inputs = {"first": np.array(1), "num_parts": 200, "pause_s": 0.005}
+        inputs: dict[str, Any] = {"first": np.array(1), "num_parts": 200, "pause_s": 0.005}
         assert [number(part) for part in client.stream("relay", **inputs)] == expected
         found: list[int] = []
         for part in client.stream("relay", **inputs):

@@ -170,7 +170,7 @@ class Processes:
         self.random = Random(seed)
         self.trouble = trouble
         self.num_losses = self.num_joined = 0
-        self.seen: dict[str, int] = dict.fromkeys(("losses", "evictions", "rebuilds", "two processes"), 0)
+        self.seen: dict[str, int] = dict.fromkeys(("losses", "evictions", "rebuilds", "guesses", "two processes"), 0)
         for _ in range(num_processes):
             self.join()
 
@@ -221,7 +221,7 @@ _TALLY = Tally()
 
 
 @comes_across(_TALLY, "losses", "evictions", "rebuilds", "two processes")
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(400, share=1.0))
 @given(
     plan=plans,
     asked=st.lists(st.integers(0, 50).map(float), min_size=1, max_size=6),

@@ -5,7 +5,7 @@ from itertools import islice
 
 from dyorc.core.tensor import blocks_of
 from dyorc.engine.engine import Engine
-from dyorc.engine.model.futures import Future, Waiter
+from dyorc.engine.model.futures import Argument, Waiter
 from dyorc.engine.model.journal import BranchPoint, Entry, StreamPart
 from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.model.request_tree import Request, Task, TaskState
@@ -108,8 +108,10 @@ def unsent_parts(task: Task) -> list[StreamPart]:
     return [part for part in stream.untaken.values() if part.is_lost] + [*islice(stream.unsent(), 1)]
 
 
-def is_stored(future: Future) -> bool:
-    return bool(blocks_of(future.tensors))
+def is_kept(argument: Argument, request: Request) -> bool:
+    """Returns whether the tensor of an argument is pinned, if it is stored."""
+    blocks = blocks_of((argument.future.tensors[argument.field],))
+    return all(block in request.pinned.get(argument.future, ()) for block in blocks)
 
 
 def postponed_waiters(engine: Engine) -> set[Waiter]:

@@ -12,7 +12,7 @@ from dyorc.engine.invariants.in_flight import (
     batches,
     calls_of,
     entries_of,
-    is_stored,
+    is_kept,
     open_points,
     placed_calls,
     pools,
@@ -181,7 +181,7 @@ def untaken_parts_are_kept(engine: Engine) -> None:
     """The tensors of a part that may be read now are kept."""
     for request in requests(engine):
         for part in _untaken(request):
-            if any(is_stored(argument.future) and argument.future not in request.pinned for argument in part.arguments):
+            if not all(is_kept(argument, request) for argument in part.arguments):
                 raise InvariantError(f"{part!r} of request {request.request_id} may be read, but its tensors are not kept")
 
 
@@ -227,7 +227,7 @@ def queued_calls_have_their_inputs(engine: Engine) -> None:
             if not engine.leases.are_there(call.blocks):
                 raise InvariantError(f"{call!r} is {call.state.name}, but its inputs were lost")
             request = call.segment.task.request
-            if any(argument.future not in request.pinned for argument in call.arguments if is_stored(argument.future)):
+            if not all(is_kept(argument, request) for argument in call.arguments):
                 raise InvariantError(f"{call!r} is {call.state.name}, but its inputs are not kept")
 
 

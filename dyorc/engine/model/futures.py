@@ -31,9 +31,11 @@ class Future:
         error: Why there is no value, once FAILED.
         dependents: What is notified when it settles.
         hold: An object to which everything refers that may still need the tensors.
+        resident_holds: Such an object for each resident, by its place among the outputs; None if there is no resident. Then
+            `hold` is that of the tensors beside them.
     """
 
-    __slots__ = ("_arrays", "dependents", "error", "hold", "is_at_hand", "producer", "state", "tensors")
+    __slots__ = ("_arrays", "dependents", "error", "hold", "is_at_hand", "producer", "resident_holds", "state", "tensors")
 
     def __init__(self, producer: "Call | Task | None" = None) -> None:
         self.producer = producer
@@ -44,6 +46,7 @@ class Future:
         self.error: DyOrcError | None = None
         self.dependents: list[Call | Waiter] = []
         self.hold = object()
+        self.resident_holds: dict[int, object] | None = None
 
     @classmethod
     def ready(cls, *tensors: TensorRef) -> "Future":
@@ -60,6 +63,14 @@ class Future:
             if tensor.data is None and tensor.dtype is not DType.RESIDENT:
                 return
         self.is_at_hand = True
+
+    def hold_of(self, field: int | None) -> object:
+        """Returns what keeps one of its tensors or residents, or all of them."""
+        if self.resident_holds is None:
+            return self.hold
+        if field is None:
+            return (self.hold, *self.resident_holds.values())
+        return self.resident_holds.get(field, self.hold)
 
     def refill(self, tensors: tuple[TensorRef, ...]) -> None:
         """Replaces lost tensors by restored ones. What was read before stays as it was."""
@@ -97,14 +108,14 @@ class Argument:
     """One tensor argument of a call: a tensor of a future, seen through views.
 
     Attributes:
-        hold: The future's, as long as the call has not ended.
+        hold: What keeps the tensor, as long as the call has not ended.
     """
 
     __slots__ = ("field", "future", "hold", "views")
 
     def __init__(self, future: Future, field: int, views: tuple[Index, ...] = ()) -> None:
         self.future = future
-        self.hold: object | None = future.hold
+        self.hold: object | None = future.hold if future.resident_holds is None else future.hold_of(field)
         self.field = field
         self.views = views
 

@@ -59,7 +59,8 @@ class BranchPoint:
         context: What guesses are based on.
         probabilities: Of the outcomes, as predicted when a run first came here.
         num_awaited: 1 while its value is pending, else 0.
-        unheld: Stored futures that a run standing here cannot reach, while the outcome is guessed.
+        unheld: Stored futures that a run standing here cannot reach, while the outcome is guessed; a resident by its future and
+            its place among the outputs.
         number: Its index in `RequestTrace.decisions`; -1 if the request is not recorded.
         is_dropped: Whether it stood on a branch that was cut off.
     """
@@ -81,7 +82,7 @@ class BranchPoint:
         self.context: Context | None = None
         self.probabilities: dict[Outcome, float] = {}
         self.num_awaited = 0
-        self.unheld: Collection[Future] = ()
+        self.unheld: Collection[Future | tuple[Future, int]] = ()
         self.number = -1
 
     def take(self) -> None:

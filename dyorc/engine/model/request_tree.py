@@ -215,6 +215,8 @@ class Request:
         root: Its first task; the request answers when that settles.
         pinned: Its futures whose tensors are pinned, with the blocks they lie in.
         release_at: When it pins more futures than this, unneeded ones are searched for.
+        keeping: Those of its pinned futures that keep residents.
+        release_residents_at: When there are more of these than this, unneeded residents are searched for.
         yielding: Its calls and tasks that yield to a workflow and have not ended.
         restoring: Its futures whose tensors were lost and are being made again.
         num_calls: Calls and tasks that it made for certain.
@@ -230,9 +232,9 @@ class Request:
     """
 
     __slots__ = (
-        "arrived_ns", "context", "failed_effects", "has_effects", "has_stored", "is_answered", "is_untaken", "num_answers",
-        "num_calls", "num_effects", "num_guessed", "pinned", "raised", "release_at", "request_id", "restoring", "root",
-        "waits_for_effects", "yielding",
+        "arrived_ns", "context", "failed_effects", "has_effects", "has_stored", "is_answered", "is_untaken", "keeping",
+        "num_answers", "num_calls", "num_effects", "num_guessed", "pinned", "raised", "release_at", "release_residents_at",
+        "request_id", "restoring", "root", "waits_for_effects", "yielding",
     )  # fmt: skip
 
     def __init__(self, request_id: int, context: RequestContext, arrived_ns: int) -> None:
@@ -241,7 +243,8 @@ class Request:
         self.arrived_ns = arrived_ns
         self.root: Task | None = None
         self.pinned: dict[Future, Sequence[BlockId]] = {}
-        self.release_at = 0
+        self.release_at = self.release_residents_at = 0
+        self.keeping: dict[Future, None] = {}
         self.restoring: dict[Future, Restoration] = {}
         self.num_calls = 0
         self.num_guessed = 0

@@ -8,7 +8,7 @@ go on. If they grow beyond the limit nevertheless, those of the youngest request
 there is room (`youngest`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -237,7 +237,7 @@ class Processes:
                 self._remove(process, block)
                 self._leases.evict(block)
 
-    def report(self, pool: ReplicaPool) -> Mapping[str, int]:
+    def report(self, pool: ReplicaPool) -> dict[str, int]:
         """Returns what a program holds in all processes, as plain values. Cost: looks at all residents."""
         name = pool.program.name
         sizes = [

@@ -308,8 +308,8 @@ class Scheduler:
     def report(self, program: str) -> dict[str, Any]:
         """Returns a program's queue and costs, as plain values; costs are None before the first batch."""
         pool = self.pools[program]
-        residents = self.processes.report(pool) if pool.has_process else {}
-        return {**pool.report(), **residents, "num_refused_inputs": self._refusals.num_of.get(program, 0)}
+        residents: dict[str, Any] = self.processes.report(pool) if pool.has_process else {}
+        return pool.report() | residents | {"num_refused_inputs": self._refusals.num_of.get(program, 0)}
 
     # Replicas
 

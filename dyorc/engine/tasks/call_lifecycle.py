@@ -151,6 +151,8 @@ class CallLifecycle:
             if output.block:
                 request.has_stored = True
                 self._leases.pin_new(request.pinned, call.future, blocks_of(outputs))
+                if call.future.resident_holds is not None:
+                    request.keeping[call.future] = None
                 break
         if call.parts is not None:
             self._parts.end(call.parts, None)

@@ -22,12 +22,16 @@ A part of a stream is needed, besides, as long as it may be read: by a `Stream` 
 loop from where it stands, by a running call from the first part that it has not read. The coroutine of a task that takes a stream
 whole begins with a `Stream`; for runs that start again, 3 holds.
 
+A resident has a hold of its own, so that what stands beside it does not keep it: a loop may keep all its tokens,
+and only its last state. The tensors beside it are kept as long as it is.
+
 A lost tensor may have to be computed again from others. Tensors that can be recomputed need not be kept for that: recovery
 continues with their own inputs. Inputs of the request and results of programs that must not be repeated are kept to
-its end. While anything is being restored for a request, none of its tensors is released.
+its end. While anything is being restored for a request, none of its tensors is released; of its residents, those which no
+restoration reads, so that a chain that is made again needs no more room than it did at first.
 
 Cost: none for requests without stored tensors. Each search visits every pinned future of the request; if there are many, only
-after they have doubled.
+after they have doubled. Those with residents are counted and searched for themselves.
 """
 
 from functools import partial
@@ -67,7 +71,7 @@ class EarlyRelease:
 
     def touch(self, request: Request) -> None:
         """Plans a search for unneeded tensors of a request, after an end of something that may have been the last to need one."""
-        if len(request.pinned) <= _FEW or len(request.pinned) > request.release_at:
+        if _is_due(len(request.pinned), request.release_at) or _is_due(len(request.keeping), request.release_residents_at):
             self._turn.releasable[request] = None
 
     def run(self) -> None:
@@ -76,16 +80,40 @@ class EarlyRelease:
         Requests whose runs go on in the next turn are left out: the tensors they will use have no holder yet.
         """
         for request in self._turn.releasable:
-            if not request.restoring and request.root is not None and request not in self._turn.postponed:
-                for future in [future for future in request.pinned if self._is_unneeded(future, request.root)]:
+            if request.root is None or request in self._turn.postponed:
+                continue
+            if request.keeping:
+                self._release_residents(request, request.root)
+            if not request.restoring and _is_due(len(request.pinned), request.release_at):
+                keeping, root = request.keeping, request.root
+                for future in [each for each in request.pinned if each not in keeping and self._is_unneeded(each, root)]:
                     self._leases.unpin(request.pinned, future)
                 request.release_at = 2 * len(request.pinned)
         self._turn.releasable.clear()
 
+    def _release_residents(self, request: Request, root: Task) -> None:
+        needed = _restored_from(request) if request.restoring else set[Future]()
+        for future in list(request.keeping):
+            if future in needed or future.resident_holds is None:
+                continue
+            is_keeping = False
+            for field in future.resident_holds:
+                block = future.tensors[field].holder, future.tensors[field].block
+                if block in request.pinned.get(future, ()):
+                    if self._is_unneeded(future, root, field):
+                        self._leases.unpin_block(request.pinned, future, block)
+                    else:
+                        is_keeping = True
+            if not is_keeping:
+                del request.keeping[future]
+        request.release_residents_at = 2 * len(request.keeping)
+
     @staticmethod
-    def _is_unneeded(future: Future, root: Task) -> bool:
-        if _is_held(future):
+    def _is_unneeded(future: Future, root: Task, field: int | None = None) -> bool:
+        """Returns whether nothing can need the tensors of a future again, or one resident among them."""
+        if _is_held(future) if field is None else _is_resident_held(future, field):
             return False
+        unit = future if field is None else (future, field)
         producer = future.producer
         if producer is None or producer is root or producer.segment is None:
             return False
@@ -94,7 +122,7 @@ class EarlyRelease:
         task = producer.segment.task
         if task.state is not TaskState.ACTIVE:
             return True
-        return _is_behind(task, future)
+        return _is_behind(task, unit)
 
     @staticmethod
     def unread(request: Request) -> list[Call | Task]:
@@ -113,9 +141,14 @@ class EarlyRelease:
         return unread
 
     @staticmethod
-    def unheld(request: Request) -> set[Future]:
-        """Returns the futures of a request that no run holds now."""
-        return {future for future in request.pinned if not _is_held(future)}
+    def unheld(request: Request) -> set[Future | tuple[Future, int]]:
+        """Returns the futures of a request that no run holds now; residents by future and place."""
+        unheld: set[Future | tuple[Future, int]] = {future for future in request.pinned if not _is_held(future)}
+        for future in request.keeping:
+            for field in future.resident_holds or ():
+                if not _is_resident_held(future, field):
+                    unheld.add((future, field))
+        return unheld
 
     def dismantle(self, journal: Segment, request: Request) -> int:
         """Cuts a branch off a journal and unpins its tensors. Returns the number of its calls and tasks."""
@@ -124,8 +157,23 @@ class EarlyRelease:
         return dismantle(journal, partial(self._leases.unpin, request.pinned))
 
 
+def _is_due(number: int, at: int) -> bool:
+    """Returns whether to search among so many futures."""
+    return number <= _FEW or number > at
+
+
+def _restored_from(request: Request) -> set[Future]:
+    """Returns what the restorations of a request make and read."""
+    futures = set(request.restoring)
+    for restoration in request.restoring.values():
+        if restoration.call is not None:
+            futures.update(argument.future for argument in restoration.call.arguments)
+    return futures
+
+
 def _is_held(future: Future) -> bool:
-    """Returns whether anything may still need a future; a part is needed by whatever has yet to read it in its stream, too."""
+    """Returns whether anything may still need the tensors of a future, residents apart. A part is needed by whatever has yet to
+    read it in its stream, too."""
     if getrefcount(future.hold) > OWN_REFERENCES:
         return True
     if not isinstance(future, Cell) or future.producer is None:
@@ -149,6 +197,11 @@ def _may_read(argument: StreamArgument, cell: Cell) -> bool:
     return any(feed.num_taken <= cell.index for feed in taker.feeds if feed.parts is argument.parts)
 
 
-def _is_behind(task: Task, future: Future) -> bool:
-    """Returns whether no run of a task that starts again can come to a future that its present runs do not hold."""
-    return bool(task.paths) and all(future in point.unheld for path in task.paths for point in path.assumed)
+def _is_behind(task: Task, unit: Future | tuple[Future, int]) -> bool:
+    """Returns whether no run of a task that starts again can come to a future, or resident, that its present runs do not hold."""
+    return bool(task.paths) and all(unit in point.unheld for path in task.paths for point in path.assumed)
+
+
+def _is_resident_held(future: Future, field: int) -> bool:
+    holds = future.resident_holds
+    return holds is not None and getrefcount(holds[field]) > OWN_REFERENCES

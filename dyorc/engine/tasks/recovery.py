@@ -170,7 +170,9 @@ class Recovery:
             text = f"a result of program {name!r} was lost with its replica; the program is not declared idempotent, "
             self.fail(restoration, EffectLostError(f"{text}so it is not run again"))
             return False
-        producer.num_losses += 1
+        lost = (restoration.future, *restoration.cells)  # what was released was not lost
+        kept = [restoration.request.pinned.get(future, ()) for future in lost]
+        producer.num_losses += not all(self._leases.are_there(blocks) for blocks in kept)
         if producer.num_losses >= self._max_attempts:
             self.fail(restoration, ReplicaLostError(f"a result of program {name!r} was lost {producer.num_losses} times"))
             return False
@@ -205,6 +207,8 @@ class Recovery:
             outputs = with_residents(future.tensors, outputs)
         else:
             self._leases.pin_new(request.pinned, future, blocks_of(outputs))
+        if future.resident_holds is not None:
+            request.keeping[future] = None
         future.refill(outputs)
         if (story := request.context.story) is not None and restoration.call is not None:
             trace_note(story, "recomputed", restoration.call.callee.name, self._turn.now_ns)

@@ -264,6 +264,8 @@ class TaskRunner:
                 request.yielding[task] = None
             return task
         call = Call(callee, arguments, statics, segment)
+        if callee.signature.outputs.has_residents:
+            call.future.resident_holds = {at: object() for at in callee.signature.outputs.residents}
         if callee.style is not CallStyle.PLAIN and callee.is_streaming:
             call.parts = PartList(call)
             request.yielding[call] = None

@@ -61,8 +61,12 @@ class TensorNeeds:
         missing: dict[Future, None] = {}
         for argument in arguments:
             future = argument.future
-            if self._leases.are_there(blocks_of((future.tensors[argument.field],))):
-                self._leases.pin(request.pinned, future)
+            blocks = blocks_of((future.tensors[argument.field],))
+            if self._leases.are_there(blocks):
+                if blocks:
+                    self._leases.pin(request.pinned, future)
+                    if future.resident_holds is not None:
+                        request.keeping[future] = None
             else:
                 missing[future] = None
         for future in missing:

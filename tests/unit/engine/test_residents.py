@@ -1,13 +1,30 @@
 """Residents: results that stay in their process, and calls that go where they are."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 import dyorc
 from dyorc.core.tensor import DType
+from dyorc.engine.invariants.in_flight import scheduler_of
 from dyorc.errors import WorkflowError
-from tests.unit.engine.resident_world import Number, begin, chain, extend, fork, join, measure, world_with
+from tests.unit.engine.driver import World
+from tests.unit.engine.resident_world import (
+    NO_GUESSES,
+    PROGRAMS,
+    Number,
+    Numbers,
+    add_process,
+    begin,
+    chain,
+    end_process,
+    extend,
+    fork,
+    join,
+    measure,
+    world_with,
+)
 
 
 def test_a_chain_ends_with_the_value_of_plain_python() -> None:
@@ -133,4 +150,84 @@ def test_misuse_is_refused_by_name(body: Any, text: str) -> None:
     with pytest.raises(WorkflowError, match=text) as raised:
         world.result(request)
     assert "wrong" in str(raised.value)
+    world.check_nothing_is_left()
+
+
+@dyorc.workflow
+async def keeping_tokens(x: Number, num_turns: int = 200) -> Number:
+    """Keeps the tokens of all turns to the end."""
+    numbers = begin(x)
+    tokens: list[Any] = [x]
+    for _ in range(num_turns):
+        token, numbers = extend(tokens[-1], numbers)
+        tokens.append(token)
+        if await token > 1e30:
+            break
+    return (await dyorc.gather(*tokens))[-1]
+
+
+@dyorc.workflow
+async def yielding_tokens(x: Number, num_turns: int = 200) -> AsyncIterator[Number]:
+    """Yields the token of each turn."""
+    numbers, tokens = begin(x), [x]
+    for _ in range(num_turns):
+        token, numbers = extend(tokens[-1], numbers)
+        tokens.append(token)
+        yield token
+
+
+@pytest.mark.parametrize("is_storing", [False, True])
+@pytest.mark.parametrize("workflow", [keeping_tokens, yielding_tokens])
+def test_a_token_does_not_keep_the_resident_beside_it(workflow: dyorc.Workflow, is_storing: bool) -> None:
+    world = world_with("P")
+    world.is_storing = is_storing
+    world.submit(workflow, 0.0)
+    most = 0
+    while world.in_flight:
+        world.finish()
+        most = max(most, sum(block[0] == "P" for block in world.stored))
+    assert 1 <= most <= 2
+    world.check_nothing_is_left()
+
+
+def test_a_chain_that_is_made_again_needs_no_more_room_than_it_did_at_first() -> None:
+    world = world_with("P")
+    request = world.submit(chain, 0.0, num_turns=40)
+    for _ in range(38):
+        world.finish()
+    end_process(world, "P")
+    add_process(world, "Q")
+    most = 0
+    while world.in_flight:
+        world.finish()
+        most = max(most, sum(block[0] == "Q" for block in world.stored))
+    assert world.result(request) == 0.0
+    assert 1 <= most <= 2
+    world.check_nothing_is_left()
+
+
+def test_what_was_released_was_not_lost() -> None:
+    @dyorc.program
+    def pause(x: Numbers) -> Numbers:
+        return x
+
+    @dyorc.workflow
+    async def pausing(x: Number) -> Number:
+        numbers = begin(x)
+        for _ in range(6):
+            x, numbers = extend(x, numbers)
+            x = pause(x)
+        return x
+
+    world = World((*PROGRAMS, pause), NO_GUESSES)
+    add_process(world, "P")
+    world.join(pause)
+    request = world.submit(pausing, 1.0)
+    scheduler = scheduler_of(world.engine)
+    while world.in_flight:
+        if world.batches(pause):
+            scheduler.evict(list(scheduler.processes.by_name["P"].residents))
+        world.finish()
+    assert world.result(request) == 64.0
+    assert len(world.history) > 30
     world.check_nothing_is_left()

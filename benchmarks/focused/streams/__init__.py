@@ -1,0 +1,1 @@
+"""Streams through three programs, compared with Ray Serve's composition."""

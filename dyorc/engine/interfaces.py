@@ -77,6 +77,10 @@ class Dispatcher(Protocol):
         """Lets a call that yields go on, if it runs, as far as its stream was read."""
         ...
 
+    def restart(self, call: Call) -> None:
+        """Has a running call that yields run again from its start."""
+        ...
+
     def evict(self, blocks: Iterable[BlockId]) -> None:
         """Drops residents that are to be computed again elsewhere."""
         ...

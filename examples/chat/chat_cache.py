@@ -28,6 +28,11 @@ class Cache:
     blocks: tuple[Tensor, ...] = ()
     length: int = 0
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of its blocks, whoever else has them."""
+        return len(self.blocks) * self.blocks[0].nbytes if self.blocks else 0
+
     def keep(self, length: int) -> Self:
         """Returns the cache of the first `length` tokens. It shares its blocks with this one.
 

@@ -64,6 +64,9 @@ class Prefill:
         texts = texts_of([[token] for token in best.indices.flatten().tolist()]).reshape(-1, NUM_FIRST)
         return First(best.indices, texts, best.values.float(), caches)
 
+    def resident_bytes(self, cache: Cache) -> int:
+        return cache.num_bytes
+
 
 Next = tuple[Int[Tensor, " batch"], Bytes[np.ndarray, " batch"], Float[Tensor, " batch"], dyorc.Resident[Cache]]
 """The likeliest next token, its text, the logarithm of its probability, and the cache before it."""
@@ -81,6 +84,15 @@ class Decode:
         best = scores.log_softmax(dim=1).max(dim=1)
         texts = texts_of([[token] for token in best.indices.tolist()])
         return best.indices, texts, best.values.float(), caches
+
+    def resident_bytes(self, cache: Cache) -> int:
+        return cache.num_bytes
+
+    def rebuild(self, calls: list[dyorc.ChainCall]) -> Cache:
+        """Makes a cache that was lost, by one pass over question and tokens in place of one for each token."""
+        question, *tokens = [call.inputs[0].item() for call in calls]
+        _, (cache,) = self.model.prefill([[*load_tokenizer().prompt(question), *tokens]])
+        return cache
 
 
 @dataclass
@@ -134,6 +146,9 @@ class Verify:
             cache=without_wrong(caches, num_right),
         )
 
+    def resident_bytes(self, cache: Cache) -> int:
+        return cache.num_bytes
+
 
 Guessed = tuple[Int[Tensor, "batch 4"], dyorc.Resident[Cache]]
 """What a draft guesses to follow a text, and its cache."""
@@ -150,6 +165,9 @@ class BeginDraft:
         _, caches = self.model.prefill(prompts_of(question))
         return guess(self.model, token[:, None], caches, NUM_GUESSED)
 
+    def resident_bytes(self, cache: Cache) -> int:
+        return cache.num_bytes
+
 
 @dyorc.program(group="draft")
 class Draft:
@@ -160,6 +178,9 @@ class Draft:
 
     def __call__(self, last: Int[Tensor, "batch 2"], num_right: Int[Tensor, " batch"], cache: dyorc.Resident[Cache]) -> Guessed:
         return guess(self.model, last, without_wrong(cache, num_right), NUM_GUESSED)
+
+    def resident_bytes(self, cache: Cache) -> int:
+        return cache.num_bytes
 
 
 def without_wrong(caches: list[Cache], num_right: Tensor) -> list[Cache]:

@@ -282,6 +282,13 @@ class Scheduler:
         if pool.ongoing is not None and (batch := pool.ongoing.get(call)) is not None:
             self._ongoing.grant(batch)
 
+    def restart(self, call: Call) -> None:
+        """Has a running call that yields run again from its start. What it does now is cancelled."""
+        pool = self.pools[call.callee.name]
+        if pool.ongoing is not None and (batch := pool.ongoing.pop(call, None)) is not None:
+            self._ongoing.give_up(batch)
+            self._turn.ended.append(CallUnready(call))
+
     def feed(self, call: Call, stream: int, index: int, tensors: tuple[TensorRef, ...]) -> None:
         """Sends a running call the next part of one of its streams."""
         ongoing = self.pools[call.callee.name].ongoing
@@ -594,7 +601,7 @@ class Scheduler:
         if batch.blocks:
             self._leases.release(batch.blocks)
         if batch.ongoing is not None:
-            self._leases.release(batch.ongoing.fed_blocks)
+            self._leases.release([block for fed in batch.ongoing.fed_blocks.values() for each in fed.values() for block in each])
         for program in batch.awaited_by:
             self._touch(program)  # batches held for it no longer have to wait
         if batch.timeout is not None:

@@ -155,6 +155,12 @@ def test_a_blocks_memory_is_its_own(model: Any) -> None:
             assert block.untyped_storage().nbytes() == block.nbytes
 
 
+def test_the_bytes_of_a_cache_are_those_of_its_blocks(chat: ModuleType, model: Any) -> None:
+    _, (cache,) = model.prefill(prompts_of(17))
+    assert cache.num_bytes == sum(block.nbytes for block in cache.blocks) == 2 * 3 * 16 * 2 * 8 * 8
+    assert chat.Cache().num_bytes == 0
+
+
 @pytest.mark.parametrize("length", [0, 1, 15, 16, 17, 40])
 def test_a_cache_that_was_cut_goes_on_as_the_cache_of_the_shorter_text(model: Any, length: int) -> None:
     (prompt,) = prompts_of(40)

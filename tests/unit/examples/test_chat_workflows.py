@@ -2,6 +2,7 @@
 
 import copy
 import importlib.util
+import math
 import random
 from types import ModuleType
 from typing import Any
@@ -17,7 +18,8 @@ from tests.unit.examples import chat_models
 from tests.unit.examples.modules import EXAMPLES, load_module
 
 END = 258
-PROGRAMS = ("prefill", "decode", "verify", "begin_draft", "draft", "guard")
+LM = ("prefill", "decode", "verify")
+PROGRAMS = (*LM, "begin_draft", "draft", "guard")
 QUESTIONS = [b"Who is the cat?", b"the dog", b"", b"\x00\xff a the the", b"a long question, " * 20]
 NO_LIMIT = 10_000
 LIMITS = [-1, 0, 1, 2, 3, 7, 20, NO_LIMIT]
@@ -122,15 +124,34 @@ def test_an_answer_that_never_ends_stops_where_the_model_has_no_more_places(exam
     question = b"?" * 100
     tokens = example.loop.answer(example.model, example.prompt(question), NO_LIMIT)
     assert len(tokens) > example.programs.MAX_TOKENS
-    answer = b"".join(parts_of(getattr(example.workflows, name), question))
-    assert answer == example.tokenizer.decode(tokens[: example.programs.MAX_TOKENS])
+    parts = parts_of(getattr(example.workflows, name), question)
+    assert b"".join(parts) == example.tokenizer.decode(tokens[: example.programs.MAX_TOKENS])
 
 
-def test_parts_are_tokens_or_what_a_round_of_guesses_added(example: Example) -> None:
-    question = QUESTIONS[0]
-    tokens = example.loop.answer(example.model, example.prompt(question), NO_LIMIT)
-    assert parts_of(example.workflows.chat, question) == [example.tokenizer.decode([token]) for token in tokens]
-    assert len(parts_of(example.workflows.chat_speculative, question)) < len(tokens)
+def test_each_part_is_a_token(example: Example) -> None:
+    for question in QUESTIONS:
+        tokens = example.loop.answer(example.model, example.prompt(question), NO_LIMIT)
+        assert parts_of(example.workflows.chat, question) == [example.tokenizer.decode([token]) for token in tokens]
+
+
+def test_with_guesses_each_part_is_a_round_with_the_guesses_of_the_plain_loop(example: Example) -> None:
+    for question in QUESTIONS:
+        guessed = example.loop.answer_guessing(example.model, example.draft, example.prompt(question), NO_LIMIT)
+        assert len(parts_of(example.workflows.chat_speculative, question)) == 1 + guessed.num_guessed // 4
+
+
+@pytest.mark.parametrize("max_tokens", range(2, 13))
+def test_no_round_follows_the_last_token_that_was_asked_for(
+    example: Example, monkeypatch: pytest.MonkeyPatch, max_tokens: int
+) -> None:
+    def load(name: str, size: Any) -> Any:
+        return example.model  # as its own draft it is always right
+
+    monkeypatch.setattr(example.programs, "load", load)
+    with torch.no_grad():
+        example.model.tokens.weight[END] = 0
+    num_rounds = math.ceil((max_tokens - 1) / (example.programs.NUM_GUESSED + 1))
+    assert len(parts_of(example.workflows.chat_speculative, b"?", max_tokens)) == 1 + num_rounds
 
 
 @pytest.mark.parametrize("num_answers", [1, 3, 4])
@@ -172,15 +193,39 @@ def test_many_at_once_share_batches_and_an_engine_that_always_guesses_changes_no
     world.check_nothing_is_left()
 
 
+def test_a_cache_that_was_lost_is_made_again_by_one_pass(example: Example) -> None:
+    world = _eager_world(example)
+    question = QUESTIONS[2]
+    request = world.submit(example.workflows.chat, question)
+    while len(world.sizes(example.workflows.decode)) < 10:
+        world.finish()
+    for program in LM:
+        world.leave(f"{program}@lm")
+    _add(world, example, *LM)
+    world.finish_all()
+    assert b"".join(world.part_values(request)) == example.by_hand(question)
+    rebuilt = [len(batch.action.chain) for batch in world.history if batch.action.chain]
+    assert len(rebuilt) == 1
+    assert rebuilt[0] > 8
+    assert len(world.sizes(example.workflows.prefill)) == 1, "the question was read again"
+    world.check_nothing_is_left()
+
+
 def _eager_world(example: Example) -> World:
     """Makes a world with a process for each group, under an engine that always guesses."""
     speculation = SpeculationConfig(margin=0, max_wasted_ratio=0.95, min_probability=0.0, max_depth=8, burst_s=1e6)
     programs: list[Any] = [getattr(example.workflows, name) for name in PROGRAMS]
     world = World(programs, EngineConfig(speculation=speculation))
+    _add(world, example, *PROGRAMS)
     for program in programs:
-        world.join(program, process=program.group)
         pool = world.engine.scheduler.pools[program.name]
         pool.latency.observe(1, 0.1)
         pool.sojourn_ns.add(0.1e9)
         pool.demand.add(0, 0)
     return world
+
+
+def _add(world: World, example: Example, *names: str) -> None:
+    for name in names:
+        program = getattr(example.workflows, name)
+        world.join(program, f"{name}@{program.group}", process=program.group)

@@ -28,8 +28,8 @@ and only its last state. The tensors beside it are kept as long as it is.
 A lost tensor may have to be computed again from others. Tensors that can be recomputed need not be kept for that: recovery
 continues with their own inputs. Inputs of the request and results of programs that must not be repeated are kept to
 its end. While anything is being restored for a request, none of its tensors is released, except parts that a call has just read:
-when it runs again, these are made again one after another. Of its residents, those which no restoration reads are released, so that
-a chain that is made again needs no more room than it did at first.
+when it runs again, these are made again one after another. Of its residents, those which no restoration reads are released, so
+that a chain that is made again needs no more room than it did at first.
 
 Cost: none for requests without stored tensors. Each search visits every pinned future of the request; if there are many, only
 after they have doubled. Those with residents are counted and searched for themselves.

@@ -241,6 +241,9 @@ bench-chain: $(VENV)/.demo ## A chain with 8 MB between programs, compared with 
 bench-streams: $(VENV)/.demo ## Streams through three programs, compared with Ray Serve; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.streams
 
+bench-chat: $(VENV)/.demo $(CHAT) .venv-peers/litserve/.made .venv-peers/mosec/.made ## A language model token by token under Poisson arrivals, compared with batches of whole requests and a loop by hand; the last line is JSON
+	$(BIN)/python -m benchmarks.focused.chat
+
 bench-gateway: $(VENV)/.demo .venv-peers/triton/.made ## One small program over HTTP and gRPC, compared with a real Triton server; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.gateway
 

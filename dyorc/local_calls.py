@@ -20,13 +20,14 @@ from dyorc.engine.actions import BatchControl, CancelBatch, DispatchBatch, FeedP
 from dyorc.engine.events import BatchDone, BatchFailed, BatchPart, Event, InputPartsTaken
 from dyorc.replica.executor import BatchError, ProgramExecutor
 from dyorc.replica.ongoing_calls import OngoingCalls, load_on
-from dyorc.replica.program_loop import ProgramLoop
+from dyorc.replica.program_loops import ProgramLoops
 from dyorc.transport.column_codec import Rows
 
 _CLOSE_S = 5.0
 """How long a `dyorc.run` that ends early waits for the ``finally`` blocks of its calls."""
 _loaded: WeakKeyDictionary[Program, tuple[ProgramExecutor, OngoingCalls]] = WeakKeyDictionary()
 _loading = threading.RLock()  # a program may run another one while it loads
+_loops = ProgramLoops()
 _numbers = count(1)
 
 
@@ -119,11 +120,11 @@ class _LocalCall:
 def _load(program: Program) -> tuple[ProgramExecutor, OngoingCalls]:
     with _loading:
         if program not in _loaded:
-            loop = ProgramLoop(program.name)
+            loop = _loops.open(program)
             try:
                 executor = load_on(loop, program).result()
             except BaseException:
-                loop.stop()
+                _loops.close(loop)
                 raise
             _loaded[program] = executor, OngoingCalls(executor, loop)
         return _loaded[program]

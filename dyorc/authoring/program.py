@@ -81,8 +81,8 @@ class ProgramOptions:
         max_ongoing: For a program that is an ``async def`` or a generator: how many calls run at once on one replica. None: 32 on
             an event loop, and 1 for a plain generator, whose calls take turns on one thread.
         max_parts: For a program that yields: a call that yields more parts fails.
-        group: Programs of one group share a process, and residents (`dyorc.Resident`) can be passed among them. None: the program
-            is a group of its own.
+        group: Programs of one group share a process, and residents (`dyorc.Resident`) can be passed among them. Those that are
+            ``async`` share an event loop. None: the program is a group of its own.
         max_resident_bytes: How many bytes of residents a process of its group may hold; the smallest of the group counts.
             None: no limit.
         max_batch_cost: Most that the calls of a batch may cost together, beside `max_batch_size`. A call that costs more by

@@ -15,6 +15,7 @@ from dyorc.authoring.array_memory import Reserve
 from dyorc.authoring.program import Program
 from dyorc.cells.batches import LocalBatch
 from dyorc.cells.hosted_program import FleetContext, new_replica_id
+from dyorc.cells.program_group import ProgramGroup
 from dyorc.cells.program_tensors import ProgramInputs, ProgramResults
 from dyorc.core.arrays import Array
 from dyorc.core.tensor import BlockId, TensorRef, blocks_of
@@ -23,6 +24,7 @@ from dyorc.engine.events import BatchDone, BatchFailed, BatchPart, Event, InputP
 from dyorc.replica.executor import BatchError, ProgramExecutor
 from dyorc.replica.ongoing_calls import OngoingCalls
 from dyorc.replica.program_loop import ProgramLoop
+from dyorc.replica.program_loops import ProgramLoops
 from dyorc.transport.column_codec import Rows
 from dyorc.transport.inbox import Inbox, InputsLostError
 from dyorc.transport.outbox import NoRoomError, Outbox
@@ -38,23 +40,34 @@ class HostedCalls:
     Args:
         executor: The loaded program.
         thread: The loop that has loaded it.
+        loops: Where that is from.
+        group: The group that it belongs to, if it shares the loop.
 
     Attributes:
         program: The program's name.
-        thread: As given.
+        thread, group: As given.
         inputs: Reads its inputs.
         replica_id: The engine's present name for it.
         num_on_thread: Calls that have ended.
     """
 
-    group = None
     is_inline = False
     num_inline = 0
     num_run_again = 0
 
-    def __init__(self, program: Program, executor: ProgramExecutor, thread: ProgramLoop, context: FleetContext) -> None:
+    def __init__(
+        self,
+        program: Program,
+        executor: ProgramExecutor,
+        thread: ProgramLoop,
+        loops: ProgramLoops,
+        context: FleetContext,
+        group: ProgramGroup | None = None,
+    ) -> None:
         self.program = program.name
         self.thread = thread
+        self.group = group
+        self._loops = loops
         self.inputs = ProgramInputs(context.tensors, is_writing=False)
         self.replica_id = ""
         self.num_on_thread = 0
@@ -93,13 +106,15 @@ class HostedCalls:
         self._is_over = True
 
     def drop(self) -> None:
-        """Drops the program, and ends its loop."""
-        self.thread.stop()
+        """Drops the program, and ends its loop, unless others use it."""
+        for batch_id in self._running:
+            self._calls.cancel(batch_id)
+        self._loops.close(self.thread)
         self._leave()
 
     def give_up(self) -> None:
         """Drops a program with a call that hangs. Its loop is interrupted, and reports nothing."""
-        self.thread.give_up()
+        self._loops.give_up(self.thread)
         self._leave()
 
     def _leave(self) -> None:

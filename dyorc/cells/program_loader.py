@@ -14,6 +14,7 @@ from dyorc.replica.executor import ProgramExecutor
 from dyorc.replica.ongoing_calls import load_on
 from dyorc.replica.program_lifecycle import load_and_warm_up
 from dyorc.replica.program_loop import ProgramLoop
+from dyorc.replica.program_loops import ProgramLoops
 from dyorc.replica.program_thread import ProgramThread, ThreadStoppedError
 from dyorc.replica.user_code import has_thread_settings, keep_ours
 from dyorc.telemetry.tracing.program_spans import ProgramSpans
@@ -35,6 +36,7 @@ class ProgramLoader:
         self._max_hung = max_hung
         self._spans = spans
         self._threads: list[ProgramThread | ProgramLoop] = []
+        self._loops = ProgramLoops()
         self._loading = asyncio.Lock()
 
     async def load(self, program: Program, context: FleetContext) -> tuple[HostedProgram | HostedCalls, float] | None:
@@ -82,20 +84,24 @@ class ProgramLoader:
             group.joined(program.name)
         return hosted, load_s
 
-    async def _load_on_loop(self, program: Program, context: FleetContext) -> tuple[HostedCalls, float]:
-        """Loads a program that waits or yields, on an event loop of its own."""
-        self._check_hung(program.name, program.name)
+    async def _load_on_loop(self, program: Program, context: FleetContext) -> tuple[HostedCalls, float] | None:
+        """Loads a program that waits or yields, on an event loop of its own or its group's."""
+        group = self._groups.of(program) if program.style.is_async else None
+        self._check_hung(program.name, program.name if group is None else group.name)
         started_s = time.monotonic()
-        loop = ProgramLoop(program.name)
-        self._threads.append(loop)
+        loop = self._loops.open(program)
+        if loop not in self._threads:
+            self._threads.append(loop)
         context.status.loading(program.name)
         try:
             executor = await asyncio.wrap_future(load_on(loop, program))
+        except ThreadStoppedError:
+            return None
         except BaseException:
-            loop.stop()
+            self._loops.close(loop)
             raise
         self._settle(executor)
-        return HostedCalls(program, executor, loop, context), time.monotonic() - started_s
+        return HostedCalls(program, executor, loop, self._loops, context, group), time.monotonic() - started_s
 
     def _settle(self, executor: ProgramExecutor) -> None:
         keep_ours()

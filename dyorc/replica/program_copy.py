@@ -2,7 +2,7 @@
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import structlog
@@ -16,6 +16,7 @@ from dyorc.replica.fork_client import GroupSite
 from dyorc.replica.ongoing_calls import load_on
 from dyorc.replica.program_lifecycle import free_memory, load_and_warm_up
 from dyorc.replica.program_loop import ProgramLoop
+from dyorc.replica.program_loops import ProgramLoops
 from dyorc.system import extras
 from dyorc.telemetry.tracing.program_spans import ProgramSpans
 from dyorc.transport.messages import LoadFailure, Parked, ReplicaHello
@@ -43,6 +44,7 @@ class ProgramCopy:
         site: Where members come from, if the program has a plan.
         group: The members that run it; None while it is parked, and without a plan.
         loop: Where it runs, if it waits or yields; None while it is parked.
+        loops: Where that is from; other programs of its process may use it, too.
     """
 
     program: Program
@@ -56,6 +58,7 @@ class ProgramCopy:
     site: GroupSite | None = None
     group: "MemberGroup | None" = None
     loop: ProgramLoop | None = None
+    loops: ProgramLoops = field(default_factory=ProgramLoops)
 
     def introduction(self, fence: int = 0) -> ReplicaHello | Parked:
         """Returns the message that announces the replica in its present state.
@@ -101,7 +104,7 @@ class ProgramCopy:
 
     def _load(self) -> ProgramExecutor:
         if self.is_ongoing:
-            self.loop = ProgramLoop(self.program.name)
+            self.loop = self.loops.open(self.program)
             return load_on(self.loop, self.program).result()
         if self.program.options.plan is None or self.site is None:
             return load_and_warm_up(self.program)
@@ -121,12 +124,14 @@ class ProgramCopy:
         free_memory()
 
     def stop_loop(self) -> None:
-        """Ends what still runs on its loop, if it has one: the ``finally`` blocks of its calls run, for a while."""
+        """Ends what still runs on its loop, if it has one: the ``finally`` blocks of its calls run, for a while. It goes on
+        if other programs use it.
+        """
         if self.loop is not None:
-            self.loop.stop()
-            self.loop.join(_LOOP_END_S)
-            if self.loop.is_alive:
-                _log.warning("program_hangs", program=self.program.name)
+            if self.loops.close(self.loop):
+                self.loop.join(_LOOP_END_S)
+                if self.loop.is_alive:
+                    _log.warning("program_hangs", program=self.program.name)
             self.loop = None
 
 

@@ -5,14 +5,14 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from contextvars import Context
 from typing import Any, TypeVar
 
 import structlog
 
-from dyorc.replica.program_thread import ProgramThread, ThreadInterrupted
+from dyorc.replica.program_thread import ProgramThread, ThreadInterrupted, ThreadStoppedError
 from dyorc.replica.user_code import own_context
 from dyorc.system.hidden_loop import hide_loop, show_loop
 
@@ -27,10 +27,10 @@ _END_S = 2.0
 class ProgramLoop:
     """Runs from the start until it is stopped. A daemon: a program that hangs does not keep the process from ending.
 
-    It belongs to one program: one that blocks it blocks no other.
+    It belongs to one program, so that one that blocks it blocks no other, or to the programs of a group (`ProgramLoops`).
 
     Attributes:
-        program: As given.
+        program: As given: whose loop it is, a program's or a group's.
         loop: The event loop.
     """
 
@@ -40,7 +40,10 @@ class ProgramLoop:
         self._context = own_context()
         self._is_over = False
         self._is_given_up = False
+        self._is_ending = False
+        self._interrupting = threading.Lock()
         self._helpers: list[ProgramThread] = []
+        self._results: set[Future[Any]] = set()
         self._thread = threading.Thread(target=self._main, name=f"dyorc-{program}", daemon=True)
         self._thread.start()
 
@@ -56,22 +59,27 @@ class ProgramLoop:
     # Any thread
 
     def run(self, job: Callable[[], T], *, is_async: bool = True) -> "Future[T]":
-        """Runs a job on the loop's thread, and returns its future result. Nothing else runs there meanwhile.
+        """Runs a job on the loop's thread, and returns its future result, or `ThreadStoppedError` if the loop ends first. Nothing
+        else runs there meanwhile.
 
         Args:
             is_async: Whether the job may use the loop. If not, it sees no running loop, and may run one of its own.
         """
         result: Future[T] = Future()
+        self._results.add(result)
+        result.add_done_callback(self._results.discard)
 
         def work() -> None:
             try:
                 value = job() if is_async else self.outside(job)
             except BaseException as error:  # the job may raise anything, and the loop goes on
-                result.set_exception(error)
+                _settle(result, None, error)
             else:
-                result.set_result(value)
+                _settle(result, value)
 
         self.post(work, context=self._context)
+        if self._is_given_up or self.loop.is_closed():
+            self._fail_results()
         return result
 
     def post(self, function: Callable[[], None], context: Context | None = None) -> None:
@@ -81,8 +89,9 @@ class ProgramLoop:
 
     def stop(self) -> None:
         """Ends it: cancels what runs there, and waits for that for a while."""
-        self._is_over = True
-        self.post(self.loop.stop)
+        if not self._is_over:
+            self._is_over = True
+            self.post(self.loop.stop)
 
     def join(self, timeout_s: float) -> None:
         """Waits until it has ended, after `stop`. Blocking."""
@@ -92,13 +101,18 @@ class ProgramLoop:
             helper.join(max(0.0, give_up_s - time.monotonic()))
 
     def give_up(self) -> None:
-        """Ends it at once, and interrupts what runs there. Code inside a C function is interrupted when that returns, if ever."""
+        """Ends it, and interrupts what runs there. Code inside a C function is interrupted when that returns, if ever."""
+        if self._is_given_up:
+            return
         self._is_given_up = True
         self.stop()
+        self._fail_results()  # not by its own thread, which may never come to it
         for helper in self._helpers:
             helper.give_up()
-        if self._thread.ident is not None:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident), ctypes.py_object(ThreadInterrupted))
+        with self._interrupting:
+            if self._thread.ident is not None and not self._is_ending:
+                thread_id, error = ctypes.c_ulong(self._thread.ident), ctypes.py_object(ThreadInterrupted)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread_id, error)
 
     # The loop's thread
 
@@ -122,19 +136,36 @@ class ProgramLoop:
         return helper
 
     def _main(self) -> None:
+        with suppress(ThreadInterrupted):
+            self._run()
+            self._withdraw_interruption()
+        with suppress(BaseException):
+            self._end()
+        self.loop.close()
+        self._fail_results()
+
+    def _run(self) -> None:
         while not self._is_over:
             try:
                 self._context.copy().run(self.loop.run_forever)
             except BaseException as error:  # a task of the program's own has raised SystemExit, or it was given up
                 if not self._is_over:
                     _log.warning("program_ended_its_loop", program=self.program, error=f"{type(error).__name__}: {error}")
-        with suppress(BaseException):
-            if not self._is_given_up:
-                self._end()
-            self.loop.close()
+
+    def _withdraw_interruption(self) -> None:
+        """Sees to it that no interruption comes from now on."""
+        with self._interrupting:
+            self._is_ending = True
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(threading.get_ident()), None)
+
+    def _fail_results(self) -> None:
+        for result in list(self._results):
+            _settle(result, None, ThreadStoppedError(f"the event loop of {self.program!r} has ended"))
 
     def _end(self) -> None:
         """Ends all tasks, and then the threads of generators, which those tasks close."""
+        self.loop.call_soon(self.loop.stop)
+        self.loop.run_forever()  # what was posted: among it what has ended the loop, unless it was interrupted before
         tasks = asyncio.all_tasks(self.loop)
         for task in tasks:
             task.cancel()
@@ -143,3 +174,12 @@ class ProgramLoop:
         self.loop.run_until_complete(asyncio.wait_for(self.loop.shutdown_asyncgens(), _END_S))
         for helper in self._helpers:
             helper.stop()
+
+
+def _settle(result: Future[Any], value: Any, error: BaseException | None = None) -> None:
+    """Sets a result, unless it was given up meanwhile."""
+    with suppress(InvalidStateError):
+        if error is None:
+            result.set_result(value)
+        else:
+            result.set_exception(error)

@@ -2,6 +2,7 @@
 
 import threading
 
+from dyorc.replica.program_loops import ProgramLoops
 from dyorc.replica.resident_table import ResidentTable
 
 
@@ -11,8 +12,10 @@ class SharedProcess:
     Attributes:
         turn: Held by the program that loads or runs a batch, also while its results wait for room.
         residents: What all of them hold.
+        loops: Where those run that wait or yield.
     """
 
     def __init__(self, name: str) -> None:
         self.turn = threading.RLock()
         self.residents = ResidentTable(name)
+        self.loops = ProgramLoops()

@@ -130,6 +130,8 @@ class Worker:
                     self._timeout_s = program.options.execution_timeout_s
                     copy = ProgramCopy(program, self._identity, exchange.holder, self._plan, process_age_s())
                     copy.spans, copy.site = self._spans(), self._site
+                    if self._shared is not None:
+                        copy.loops = self._shared.loops
                     self._found.set()
                     self._work(link, exchange, copy)
         except BaseException as error:

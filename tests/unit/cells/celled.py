@@ -26,11 +26,15 @@ X = np.arange(4, dtype=np.float32)
 
 @contextlib.asynccontextmanager
 async def celled(
-    *targets: Program | Workflow, arena_bytes: int = 2**20, scaling: ScalingConfig | None = None, **settings: Any
+    *targets: Program | Workflow,
+    arena_bytes: int = 2**20,
+    arena_wait_s: float = 5.0,
+    scaling: ScalingConfig | None = None,
+    **settings: Any,
 ) -> AsyncGenerator[Orchestrator]:
     """Runs a cell and enters once it is ready."""
     config = CellsConfig(**{"load_retry_s": 0.01} | settings)
-    transport = TransportConfig(arena_folder=arena_folder(), arena_bytes=arena_bytes)
+    transport = TransportConfig(arena_folder=arena_folder(), arena_bytes=arena_bytes, arena_wait_s=arena_wait_s)
     scaled = OrchestratorConfig(scaling=scaling or ScalingConfig())
     async with make_cell(ModelRegistry.of(targets), scaled, transport, config) as orchestrator:
         await wait_until_async(lambda: orchestrator.status.is_ready, "all programs are loaded")

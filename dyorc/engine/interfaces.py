@@ -85,6 +85,10 @@ class Dispatcher(Protocol):
         """Drops residents that are to be computed again elsewhere."""
         ...
 
+    def process_for(self, call: Call) -> str:
+        """Returns where the residents of a call have to be made again, if none of them is there; empty if anywhere."""
+        ...
+
     def feed(self, call: Call, stream: int, index: int, tensors: tuple[TensorRef, ...]) -> None:
         """Sends a running call the next part of one of its streams."""
         ...

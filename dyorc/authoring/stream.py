@@ -33,7 +33,7 @@ class Stream:
     Attributes:
         parts: The engine's place for the parts.
         outputs: How the value of one part is grouped.
-        hold: An object of the engine's. Everything that may still read the stream refers to it.
+        hold: An object of the engine's. Everything that may still read the stream from its start refers to it.
     """
 
     __slots__ = ("hold", "outputs", "parts")
@@ -44,7 +44,7 @@ class Stream:
         self.hold = getattr(parts, "hold", None)
 
     def __aiter__(self) -> "StreamReader":
-        return StreamReader(self)
+        return StreamReader(self.parts, self.outputs)
 
     def __await__(self) -> Generator[Any, Any, Any]:
         raise WorkflowError(f"a Stream cannot be awaited; {_INSTEAD}")
@@ -53,14 +53,37 @@ class Stream:
         return f"Stream({self.parts})"
 
 
-class StreamReader:
-    """One loop over a stream, from its start."""
+class ReadingPlace:
+    """How far a loop has read a stream.
 
-    __slots__ = ("index", "stream")
+    Attributes:
+        index: Of the part that it reads next.
+        hold: An object to which only the loop refers besides: without it, the loop has ended.
+    """
 
-    def __init__(self, stream: Stream) -> None:
-        self.stream = stream
+    __slots__ = ("hold", "index")
+
+    def __init__(self) -> None:
         self.index = 0
+        self.hold = object()
+
+
+class StreamReader:
+    """One loop over a stream, from its start. It does not refer to the Stream: what it has passed, it cannot read again.
+
+    Args:
+        parts: The engine's place for the parts. If it has a method `open_place`, that returns the loop's `ReadingPlace`.
+        outputs: How the value of one part is grouped.
+    """
+
+    __slots__ = ("_hold", "_outputs", "_parts", "_place")
+
+    def __init__(self, parts: Any, outputs: OutputSpec) -> None:
+        self._parts = parts
+        self._outputs = outputs
+        open_place = getattr(parts, "open_place", ReadingPlace)
+        self._place: ReadingPlace = open_place()
+        self._hold = self._place.hold
 
     def __aiter__(self) -> "StreamReader":
         return self
@@ -72,20 +95,22 @@ class StreamReader:
             StopAsyncIteration: After the last one.
             DyOrcError: If the stream failed after the parts before.
         """
-        part = await NextPart(self.stream, self.index)
+        place = self._place
+        part = await NextPart(self._parts, self._outputs, place.index)
         if part is END_OF_STREAM:
             raise StopAsyncIteration
-        self.index += 1
+        place.index += 1
         return part
 
 
 class NextPart:
     """What a run of a workflow waits for when it reads on: the part of this index, or the end of the stream."""
 
-    __slots__ = ("index", "stream")
+    __slots__ = ("index", "outputs", "parts")
 
-    def __init__(self, stream: Stream, index: int) -> None:
-        self.stream = stream
+    def __init__(self, parts: Any, outputs: OutputSpec, index: int) -> None:
+        self.parts = parts
+        self.outputs = outputs
         self.index = index
 
     def __await__(self) -> Generator["NextPart", Any, Any]:

@@ -96,13 +96,15 @@ class ModelRecord:
         cost: What the calls of all batches cost, of a program that declares it.
         moves: By tier, how many bytes of inputs came that way, and how long replicas waited for them, in seconds.
         effect_failures: Unreported effects of the workflow's requests that failed, or were lost, by the codes of their errors.
+        num_evicted: How many residents that the program had made were dropped for want of room.
+        num_rebuilt: How many it made again at once.
         num_replays: How many times the workflow was run again because no guess was right.
     """
 
     __slots__ = (
         "_batches", "_execution_count", "_fail", "_infer_ns", "_inference_count", "_input_ns", "_last_ns", "_num_run",
         "_output_ns", "_queue_ns", "_success_ns", "cost", "effect_failures", "failures", "guesses", "holds", "latency", "moves",
-        "name", "num_replays", "parts", "reasons", "waits",
+        "name", "num_evicted", "num_rebuilt", "num_replays", "parts", "reasons", "waits",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -112,7 +114,7 @@ class ModelRecord:
         self.latency, self.waits = Histogram(), Histogram()
         self.reasons: dict[str, int] = {}
         self.guesses, self.holds = GuessCounts(), HoldCounts()
-        self.num_replays = 0
+        self.num_replays = self.num_evicted = self.num_rebuilt = 0
         self.parts: PartTimes | None = None
         self.cost = 0.0
         self.moves: dict[str, tuple[int, float]] = {}

@@ -77,8 +77,16 @@ class Dispatcher(Protocol):
         """Lets a call that yields go on, if it runs, as far as its stream was read."""
         ...
 
+    def restart(self, call: Call) -> None:
+        """Has a running call that yields run again from its start."""
+        ...
+
     def evict(self, blocks: Iterable[BlockId]) -> None:
         """Drops residents that are to be computed again elsewhere."""
+        ...
+
+    def process_for(self, call: Call) -> str:
+        """Returns where the residents of a call have to be made again, if none of them is there; empty if anywhere."""
         ...
 
     def feed(self, call: Call, stream: int, index: int, tensors: tuple[TensorRef, ...]) -> None:

@@ -131,8 +131,8 @@ def _reply(wanted: Any) -> Any:
             return _look(wanted)
         case Gather(refs=refs):
             return [_look(ref) for ref in refs]
-        case NextPart(stream=stream, index=index):
-            return stream.parts[index] if index < len(stream.parts) else END_OF_STREAM
+        case NextPart(parts=parts, index=index):
+            return parts[index] if index < len(parts) else END_OF_STREAM
         case Decision():
             return wanted.decide(_look(wanted.ref))
         case _:

@@ -208,7 +208,8 @@ class Processes:
             self.seen["two processes"] += sum(bool(process.residents) for process in processes.by_name.values()) > 1
         else:
             raise AssertionError("it does not end")
-        self.seen["evictions"] += sum(self.world.engine.scheduler.processes.num_evicted.values())
+        scheduler = self.world.engine.scheduler
+        self.seen["evictions"] += sum(scheduler.report(name)["num_evicted"] for name in self.programs)
 
     def check_bytes(self) -> None:
         """The engine counts what the processes hold."""

@@ -196,7 +196,9 @@ def leases_agree(engine: Engine) -> None:
     that read it."""
     leases = [blocks for request in requests(engine) for blocks in request.pinned.values()]
     leases += [batch.blocks for batch in batches(engine)]
-    leases += [batch.ongoing.fed_blocks for batch in batches(engine) if batch.ongoing is not None]
+    leases += [
+        each for batch in batches(engine) if batch.ongoing for fed in batch.ongoing.fed_blocks.values() for each in fed.values()
+    ]
     leases += [blocks for _, blocks in engine.tasks.fetches.in_progress.values()]
     leases += [part.blocks for request in requests(engine) for part in _untaken(request)]
     expected = engine.leases.expected_counts(leases)

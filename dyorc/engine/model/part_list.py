@@ -9,13 +9,21 @@ in the same places, whenever they came.
 """
 
 from collections.abc import Callable
+from math import inf
+from sys import getrefcount
 from typing import TYPE_CHECKING
 
+from dyorc.authoring.stream import ReadingPlace
 from dyorc.engine.model.futures import Argument, Future
 
 if TYPE_CHECKING:
     from dyorc.engine.model.program_call import Call
     from dyorc.engine.model.request_tree import Task
+
+OWN_REFERENCES = 2
+"""To an object that only its owner refers to: by the owner, and by the function that counts."""
+_FEW = 8
+"""Up to this many places of loops are kept without looking which have ended."""
 
 
 class Cell(Future):
@@ -42,17 +50,18 @@ class Cell(Future):
 
 
 class StreamArgument:
-    """A stream that a call or task takes whole.
+    """A stream that a call or task takes whole, from its start. The stream knows it until the call or task has ended."""
 
-    Attributes:
-        hold: The list's, as long as the call or task has not ended.
-    """
+    __slots__ = ("parts", "taker")
 
-    __slots__ = ("hold", "parts")
-
-    def __init__(self, parts: "PartList") -> None:
+    def __init__(self, parts: "PartList", taker: "Call | Task") -> None:
         self.parts = parts
-        self.hold: object | None = parts.hold
+        self.taker = taker
+        parts.taken_by[self] = None
+
+    def drop(self) -> None:
+        """Ends it, because its call or task has ended."""
+        self.parts.taken_by.pop(self, None)
 
 
 class PartList:
@@ -64,10 +73,12 @@ class PartList:
         num_again: How many parts the current run of its call has yielded; fewer than have come, if the call runs again.
         num_read: How many parts its furthest reader has read.
         is_unbounded: Whether it goes on although nobody reads it, because the program has an effect.
-        hold: An object to which everything refers that may still read it.
+        hold: An object to which each `Stream` of it refers: with one, it may be read from its start.
+        places: How far loops have read it; some may have ended.
+        taken_by: Calls and tasks that take it whole and have not ended.
     """
 
-    __slots__ = ("cells", "hold", "is_unbounded", "num_again", "num_read", "producer")
+    __slots__ = ("_prune_at", "cells", "hold", "is_unbounded", "num_again", "num_read", "places", "producer", "taken_by")
 
     def __init__(self, producer: "Call | Task") -> None:
         self.producer: Call | Task | None = producer
@@ -76,6 +87,9 @@ class PartList:
         self.num_read = 0
         self.is_unbounded = False
         self.hold = object()
+        self.places: list[ReadingPlace] = []
+        self.taken_by: dict[StreamArgument, None] = {}
+        self._prune_at = _FEW
 
     @property
     def num_parts(self) -> int:
@@ -91,6 +105,22 @@ class PartList:
         """Adds the place of another part, after the last one has come."""
         self.cells.append(Cell(producer, len(self.cells)))
 
+    def open_place(self) -> ReadingPlace:
+        """Returns the place of a new loop."""
+        if len(self.places) >= self._prune_at:
+            self.places = [place for place in self.places if getrefcount(place.hold) > OWN_REFERENCES]
+            self._prune_at = 2 * len(self.places) + _FEW
+        place = ReadingPlace()
+        self.places.append(place)
+        return place
+
+    @property
+    def first_held(self) -> float:
+        """The index of the first part that a Stream or a loop may still read; infinite if there is none."""
+        if getrefcount(self.hold) > OWN_REFERENCES:
+            return 0
+        return min([place.index for place in self.places if getrefcount(place.hold) > OWN_REFERENCES], default=inf)
+
     def dismantle(self, unpin: Callable[[Future], None] | None) -> None:
         """Cuts its cycles, because it is no longer used.
 
@@ -98,6 +128,7 @@ class PartList:
             unpin: Called with each place, if tensors may be pinned.
         """
         self.producer = None
+        self.taken_by.clear()
         for cell in self.cells:
             cell.producer = None
             cell.dependents = []

@@ -5,7 +5,7 @@ A batch of such a program is one call. Its replica counts as idle while it runs 
     dispatched with credit for n parts ── parts come ──> no credit left: not timed ── GrantParts ──> goes on
                                    └── CancelBatch, because nothing needs it ──> ends like any other, and is timed until then
 
-A batch that reads streams is fed with their parts while it runs, and may read them until it ends.
+A batch that reads streams is fed with their parts while it runs. It copies each before it says that it has read it.
 
 A batch that yields may send a part only if it has credit for it: up to `EngineConfig.max_untaken_parts` more than the furthest
 reader has read. Credit is given in large steps, so that a long stream costs few messages. The limit of a program's execution time
@@ -13,7 +13,7 @@ counts anew after each part, and not while there is no credit,
 or no part to read.
 """
 
-from dyorc.core.tensor import TensorRef, blocks_of
+from dyorc.core.tensor import BlockId, TensorRef, blocks_of
 from dyorc.engine.actions import CancelBatch, FeedPart, GrantParts
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import BatchPart, InputPartsTaken
@@ -96,7 +96,7 @@ class OngoingBatches:
             return
         if blocks := blocks_of(tensors):
             self._leases.acquire(blocks)
-            ongoing.fed_blocks += blocks
+            ongoing.fed_blocks.setdefault(stream, {})[index] = blocks
         ongoing.num_fed[stream] = index + 1
         self._satisfy(batch, ongoing, stream)
         self._turn.actions.append(FeedPart(batch.replica.replica_id, batch.batch_id, stream, index, tensors))
@@ -124,8 +124,17 @@ class OngoingBatches:
             return
         if event.num_taken >= ongoing.num_fed.get(event.stream, 0):
             ongoing.starving.add(event.stream)
+        self._release(ongoing.fed_blocks.get(event.stream), event.num_taken)
         self._restart_clock(batch, ongoing)
         self._turn.ended.append(InputTaken(batch.calls[0], event.stream, event.num_taken))
+
+    def _release(self, fed: dict[int, list[BlockId]] | None, num_taken: int) -> None:
+        """Releases the parts of a stream that a batch has read: their arrays are its own then."""
+        for index in list(fed or ()):
+            if index >= num_taken:
+                return
+            if fed is not None:
+                self._leases.release(fed.pop(index))
 
     def cancel(self, batch: Batch) -> None:
         """Ends a batch that nothing needs. Its replica counts as busy with it until it has answered."""
@@ -135,6 +144,15 @@ class OngoingBatches:
         ongoing.is_cancelled = True
         self._restart_clock(batch, ongoing)
         self._turn.actions.append(CancelBatch(batch.replica.replica_id, batch.batch_id))
+
+    def give_up(self, batch: Batch) -> None:
+        """Cancels a batch whose call runs again in another one. What still comes from it belongs to a call that nothing needs."""
+        self.cancel(batch)
+        call = batch.calls[0]
+        call.feeds = ()
+        other = Call(call.callee, (), (), call.segment)
+        other.withdraw()
+        batch.calls = [other]
 
     # Time
 

@@ -19,6 +19,7 @@ from dyorc.engine.scheduling.processes import Process
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
 from dyorc.engine.scheduling.retrying import fail
+from dyorc.engine.turn import CallUnready
 from dyorc.errors import DeadlineError, ScaledToZeroError
 
 
@@ -125,6 +126,9 @@ class Parking:
         if replica.process is not None:
             del replica.process.replicas[replica.replica_id]
             replica.process.parked.add(replica.pool.program.name)
+            for call in replica.pool.unbind(replica.process.name):
+                call.wait()
+                self._turn.ended.append(CallUnready(call))
         self._turn.actions.append(ParkReplica(replica.replica_id))
 
     def is_refused(self, call: Call, pool: ReplicaPool) -> bool:

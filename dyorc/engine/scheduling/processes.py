@@ -9,11 +9,13 @@ there is room (`youngest`).
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import msgspec
 
 from dyorc.core.tensor import BlockId, DType, TensorRef
 from dyorc.engine.block_leases import BlockLeases
+from dyorc.engine.engine_statistics import EngineStatistics
 from dyorc.engine.estimators import Average
 from dyorc.engine.events import ReplicaJoined
 from dyorc.engine.model.program_call import Call
@@ -41,10 +43,15 @@ class Process:
         num_bytes: Their size together.
         limit: How many bytes it should hold at most; None: any number.
         chain_bytes: How many bytes a chain of its group comes to; all processes of a group share it.
+        has_culprit: Whether a batch was running when one of its replicas was lost; what it held then counts against no other.
+        has_hung: Whether one of its batches ran for too long: the batches of its other replicas did no harm.
         last_batch: The latest batch of each of its programs: that which ran longest ago goes first.
     """
 
-    __slots__ = ("chain_bytes", "last_batch", "limit", "name", "num_bytes", "parked", "replica_ids", "replicas", "residents")
+    __slots__ = (
+        "chain_bytes", "has_culprit", "has_hung", "last_batch", "limit", "name", "num_bytes", "parked", "replica_ids", "replicas",
+        "residents",
+    )  # fmt: skip
 
     def __init__(self, name: str, chain_bytes: Average) -> None:
         self.name = name
@@ -55,6 +62,7 @@ class Process:
         self.residents: dict[BlockId, Resident] = {}
         self.num_bytes = 0
         self.limit: int | None = None
+        self.has_culprit = self.has_hung = False
         self.last_batch: dict[str, int] = {}
 
     @property
@@ -66,6 +74,11 @@ class Process:
     def is_leaving(self) -> bool:
         """Whether it takes no new chains, because one of its replicas is to be parked or will end."""
         return any(replica.is_surplus or replica.is_leaving for replica in self.replicas.values())
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether chains can go on in it: all its programs are loaded, and none will leave."""
+        return not self.parked and not self.is_leaving
 
     def blocks_in_use(self) -> set[BlockId]:
         """Returns the residents that batches read now."""
@@ -143,15 +156,14 @@ class Processes:
 
     Attributes:
         by_name: The processes.
-        num_evicted: How many residents were evicted, by program.
     """
 
-    def __init__(self, leases: BlockLeases) -> None:
+    def __init__(self, leases: BlockLeases, statistics: EngineStatistics) -> None:
         self._leases = leases
+        self._statistics = statistics
         self._of_replica: dict[str, Process] = {}
         self._chain_bytes: dict[str, Average] = {}
         self.by_name: dict[str, Process] = {}
-        self.num_evicted: dict[str, int] = {}
 
     def join(self, event: ReplicaJoined, pool: ReplicaPool) -> Process | None:
         """Returns the process of a replica that joins; None if its program neither has residents nor is in a group."""
@@ -166,6 +178,7 @@ class Processes:
             self._leases.holder_joined(name)
         process.replica_ids.add(event.replica_id)
         process.parked.discard(program.name)
+        process.has_culprit = process.has_hung = False
         limits = [limit for limit in (process.limit, program.options.max_resident_bytes) if limit is not None]
         process.limit = min(limits, default=None)
         self._of_replica[event.replica_id] = process
@@ -181,9 +194,22 @@ class Processes:
         if process.replica_ids:
             return False
         del self.by_name[process.name]
-        for block in list(process.residents):
+        for block, resident in list(process.residents.items()):
+            resident.call.num_losses -= process.has_culprit
             self._remove(process, block)
         return self._leases.holder_left(process.name)
+
+    def whole_for(self, pool: ReplicaPool) -> str:
+        """Returns a process in which the chains of a program can go on, if there are some in which they cannot; else ""."""
+        here = [replica.process for replica in pool.replicas.values() if replica.process is not None]
+        group = pool.program.group
+        is_split = any(
+            process.parked
+            for process in self.by_name.values()
+            if any(replica.pool.program.group == group for replica in process.replicas.values())
+        )
+        whole = [process for process in here if process.is_whole] if is_split else []
+        return min(whole, key=lambda process: (process.num_bytes, process.name)).name if whole else ""
 
     # What they hold
 
@@ -229,26 +255,27 @@ class Processes:
                 continue
             resident.call.num_losses -= 1
             if is_counted:
-                name = resident.call.callee.name
-                self.num_evicted[name] = self.num_evicted.get(name, 0) + 1
+                self._statistics.of_program(resident.call.callee.name).num_evicted += 1
             if block in in_use:
                 self._leases.lose([block])  # its batch may go on reading
             else:
                 self._remove(process, block)
                 self._leases.evict(block)
 
-    def report(self, pool: ReplicaPool) -> dict[str, int]:
-        """Returns what a program holds in all processes, as plain values. Cost: looks at all residents."""
+    def report(self, pool: ReplicaPool) -> dict[str, Any]:
+        """Returns what a program holds, in all processes and in each, as plain values. Cost: looks at all residents."""
         name = pool.program.name
-        sizes = [
-            resident.num_bytes
+        held = {
+            process.name: [each.num_bytes for each in process.residents.values() if each.call.callee.name == name]
             for process in self.by_name.values()
-            for resident in process.residents.values()
-            if resident.call.callee.name == name
-        ]
+            if any(replica.pool is pool for replica in process.replicas.values())
+        }
         return {
-            "num_residents": len(sizes),
-            "resident_bytes": sum(sizes),
-            "num_evicted": self.num_evicted.get(name, 0),
-            "num_rebuilt": pool.num_rebuilt,
+            "num_residents": sum(map(len, held.values())),
+            "resident_bytes": sum(map(sum, held.values())),
+            "num_evicted": pool.record.num_evicted,
+            "num_rebuilt": pool.record.num_rebuilt,
+            "processes": {
+                process: {"num_residents": len(sizes), "resident_bytes": sum(sizes)} for process, sizes in held.items()
+            },
         }

@@ -99,7 +99,6 @@ class ReplicaPool:
         num_starved: Batches that failed for want of memory since the last one that ran.
         has_process: Whether its replicas share processes with others, or hold residents there.
         bound: Calls that wait for a process, by its name; the other queues hold those that can run anywhere.
-        num_rebuilt: Residents that were rebuilt at once.
     """
 
     def __init__(self, program: Program, record: ModelRecord, config: EngineConfig) -> None:
@@ -112,7 +111,6 @@ class ReplicaPool:
         self.guesses = Lanes(CallState.GUESSED, Call.guess)
         self.has_process = bool(program.signature.residents) or program.options.group is not None
         self.bound: dict[str, BoundCalls] = {}
-        self.num_rebuilt = 0
         self.latency = LatencyModel()
         self.mean_cost = MeanCost()
         self.least_latency = LeastLatency(self.latency)
@@ -228,6 +226,11 @@ class ReplicaPool:
         """Returns the queue of a guess."""
         return self.bound_to(call.process).guesses if call.process else self.guesses
 
+    def unbind(self, process: str) -> list[Call]:
+        """Takes out the calls that wait for a process. The caller sets their new state."""
+        bound = self.bound.pop(process, None)
+        return [] if bound is None else [*bound.queue.take_all(), *bound.guesses.take_out(lambda _: True)]
+
     def queues(self) -> list[CallQueue]:
         """Returns all queues of certain calls."""
         return [self.queue, *(bound.queue for bound in self.bound.values())] if self.bound else [self.queue]
@@ -244,7 +247,22 @@ class ReplicaPool:
     def release_suspect(self, now_ns: int, *, is_stuck: bool = False) -> None:
         """Lets the next suspect call run, unless another one runs or its time has not come. Cost: looks at all replicas."""
         if not self.runs_suspect:
-            self.suspects.release(len(self.replicas), self.num_idle, now_ns, is_stuck=is_stuck)
+            is_safe = not self.has_process or self._is_harmless()
+            self.suspects.release(len(self.replicas), self.num_idle, now_ns, is_safe=is_safe, is_stuck=is_stuck)
+
+    def _is_harmless(self) -> bool:
+        """Returns whether the next suspect can run in a process that holds residents of suspects only: all others would lose
+        theirs. Cost: looks at all residents."""
+        call = next(iter(self.suspects))
+        for here in self.idle.values():
+            for replica in here.values():
+                process = replica.process
+                if process is not None and call.process in ("", process.name):
+                    others = process.replicas.values()
+                    tried = {each.segment.task.request for other in others for each in other.pool.suspects}
+                    if process.requests() <= tried:
+                        return True
+        return False
 
     @property
     def runs_suspect(self) -> bool:

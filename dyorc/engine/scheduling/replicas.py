@@ -39,7 +39,7 @@ class Ongoing:
         is_cancelled: Whether it was told to end.
         starving: Which of its streams have no part left for it that it was sent and has not read.
         num_fed: How many parts of each of its streams it was sent.
-        fed_blocks: Where the stored tensors of these lie; it may read them until it ends.
+        fed_blocks: Of each stream, where the stored tensors of the parts lie that it has not read, by index.
     """
 
     __slots__ = ("due_ns", "fed_blocks", "is_cancelled", "max_parts", "num_fed", "num_parts", "since_ns", "starving")
@@ -52,7 +52,7 @@ class Ongoing:
         self.is_cancelled = False
         self.starving: set[int] = set()
         self.num_fed: dict[int, int] = {}
-        self.fed_blocks: list[BlockId] = []
+        self.fed_blocks: dict[int, dict[int, list[BlockId]]] = {}
 
     @property
     def has_credit(self) -> bool:

@@ -71,7 +71,11 @@ class ResidentFormer:
         if not places:
             return None
         if not pool.program.signature.outputs.has_residents:
+            if first.is_suspect:  # where it does the least harm
+                return min(places, key=lambda place: place[1].num_bytes)[0], 2**30
             return places[0][0], 2**30
+        if any(replica.process is not None and replica.process.is_whole for replica in pool.replicas.values()):
+            places = [place for place in places if place[1].is_whole]
         task = first.segment.task
         best: tuple[tuple[int, int], Replica] | None = None
         for replica, process in places:

@@ -56,9 +56,9 @@ class RetryPolicy:
         Args:
             num_running: How many batches the replica was running.
         """
-        pool = batch.replica.pool
+        pool, process = batch.replica.pool, batch.replica.process
         name = pool.program.name
-        was_running = batch.started_ns is not None
+        was_running = batch.started_ns is not None and (process is None or not process.has_hung)
         is_alone = was_running and len(batch.calls) == 1 and (num_running == 1 or batch.calls[0].is_suspect)
         for call in batch.calls:
             if was_running:

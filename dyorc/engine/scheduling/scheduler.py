@@ -80,7 +80,7 @@ class Scheduler:
         self._sender = BatchSender(context, self.pools, self.batches, self._retrying, self._ongoing)
         self._parking = Parking(context, self.pools, self.replicas, self._sender.prefetch_ns)
         self.processors: dict[str, Processor] = {}
-        self.processes = Processes(context.leases)
+        self.processes = Processes(context.leases, self._statistics)
         policy = SpeculationPolicy(context.speculator, self._appraiser, self.replicas, config.speculation.margin)
         self._former = BatchFormer(context, policy, self.batches)
         self._resident_former = ResidentFormer(
@@ -214,14 +214,18 @@ class Scheduler:
     def _is_bound(self, call: Call, pool: ReplicaPool) -> bool:
         """Returns whether a call can wait for its process, or for any. If not, its residents are given up."""
         process = self.processes.by_name.get(call.process)
-        if process is not None and (pool.program.name not in process.parked or not pool.replicas):
-            return True  # also if it is parked everywhere: then it is loaded because calls wait
+        if process is not None and (pool.program.name not in process.parked or not self.processes.whole_for(pool)):
+            return True  # also if chains can go on nowhere: then its program is loaded because calls wait
         call.process = ""
         if call.chain or not call.callee.signature.takes_residents:
             return True
         self.evict([block for block in call.blocks if process is not None and block in process.residents])
         self._turn.ended.append(CallUnready(call))
         return False
+
+    def process_for(self, call: Call) -> str:
+        """Returns where the residents of a call have to be made again; empty if anywhere."""
+        return self.processes.whole_for(self.pools[call.callee.name])
 
     def _enqueue(self, call: Call, pool: ReplicaPool) -> None:
         if pool.load_error is not None and not pool.replicas:
@@ -277,6 +281,13 @@ class Scheduler:
         pool = self.pools[call.callee.name]
         if pool.ongoing is not None and (batch := pool.ongoing.get(call)) is not None:
             self._ongoing.grant(batch)
+
+    def restart(self, call: Call) -> None:
+        """Has a running call that yields run again from its start. What it does now is cancelled."""
+        pool = self.pools[call.callee.name]
+        if pool.ongoing is not None and (batch := pool.ongoing.pop(call, None)) is not None:
+            self._ongoing.give_up(batch)
+            self._turn.ended.append(CallUnready(call))
 
     def feed(self, call: Call, stream: int, index: int, tensors: tuple[TensorRef, ...]) -> None:
         """Sends a running call the next part of one of its streams."""
@@ -338,6 +349,8 @@ class Scheduler:
         replica_id = event.replica_id
         replica = self.replicas.pop(replica_id, None)
         self.staging.replica_left(replica_id)
+        if replica is not None and replica.process is not None:
+            replica.process.has_culprit |= any(batch.started_ns is not None for batch in replica.batches.values())
         has_losses = self._leases.holder_left(replica_id) | self.processes.leave(replica_id)
         if replica is not None:
             self._take_from(replica, event)
@@ -385,8 +398,9 @@ class Scheduler:
         self.staging.forget(blocks)
         for process in self.processes.forget(blocks) if self.processes.by_name else ():
             for replica in list(process.replicas.values()):
-                if replica.is_surplus or replica.pool.queue.size or replica.pool.guesses.size:
-                    self._touch(replica.pool.program.name)
+                pool = replica.pool
+                if replica.is_surplus or pool.queue.size or pool.guesses.size or pool.suspects.waiting:
+                    self._touch(pool.program.name)
 
     def evict(self, blocks: Iterable[BlockId]) -> None:
         """Drops residents that are to be computed again when they are needed. Calls that wait for them leave their queues."""
@@ -419,8 +433,10 @@ class Scheduler:
                         consumed = [block for call in formed.calls for block in consumed_by(call)]
                         self.processes.evict(consumed, is_counted=False)  # they are in use, so that the batch keeps them
                         self._dequeue_unreadable()
+        groups = {pool.program.group for pool in self.pools.values() if pool.has_process and pool.queue.size}
         for pool in pools:
-            if pool.suspects.waiting and pool.num_idle and pool.num_idle == len(pool.replicas):
+            is_idle = pool.num_idle and pool.num_idle == len(pool.replicas)
+            if pool.suspects.waiting and is_idle and pool.program.group in groups:
                 num_waiting = len(pool.suspects)
                 pool.release_suspect(now_ns, is_stuck=True)  # what waits has no room, and perhaps never without this chain
                 if len(pool.suspects) < num_waiting:
@@ -432,11 +448,9 @@ class Scheduler:
             for call in pool.suspects:
                 if call.process == process:
                     call.process = ""  # it makes something again, and may do so anywhere
-            bound = pool.bound.pop(process, None)
-            if bound is not None:
-                for call in (*bound.queue.take_all(), *bound.guesses.take_out(lambda _: True)):
-                    call.wait()
-                    self._turn.ended.append(CallUnready(call))
+            for call in pool.unbind(process):
+                call.wait()
+                self._turn.ended.append(CallUnready(call))
 
     def _free(self, process: Process) -> None:
         """Considers all programs of a process in which a batch has ended."""
@@ -497,7 +511,7 @@ class Scheduler:
         if (process := batch.replica.process) is not None:
             for call, outputs in zip(batch.calls, event.outputs, strict=True):
                 self.processes.add(process, call, outputs)
-            pool.num_rebuilt += bool(batch.calls[0].chain)
+            pool.record.num_rebuilt += bool(batch.calls[0].chain)
         if batch.calls[0].is_suspect:  # it is alone
             self._retrying.clear_suspect(batch.calls[0], pool)
         ended = self._turn.ended
@@ -531,6 +545,8 @@ class Scheduler:
         replica_id = batch.replica.replica_id
         reason = f"no result after {batch.replica.pool.program.options.execution_timeout_s} s"
         self._replica_left(ReplicaLeft(replica_id, reason))
+        if batch.replica.process is not None:
+            batch.replica.process.has_hung = True
         self._turn.actions.append(ReplaceReplica(replica_id, reason))
 
     def _take_back(self, replica_id: str, batch_id: int) -> Batch | None:
@@ -585,7 +601,7 @@ class Scheduler:
         if batch.blocks:
             self._leases.release(batch.blocks)
         if batch.ongoing is not None:
-            self._leases.release(batch.ongoing.fed_blocks)
+            self._leases.release([block for fed in batch.ongoing.fed_blocks.values() for each in fed.values() for block in each])
         for program in batch.awaited_by:
             self._touch(program)  # batches held for it no longer have to wait
         if batch.timeout is not None:

@@ -22,7 +22,8 @@ class SuspectQueue:
     """Suspect calls of one program that wait until they may run: one at a time, the longest waiting first.
 
     Two at once could cost two replicas. One may run as soon as another replica is there to serve the other calls or, if the
-    program has only one replica, once no other call waits. No suspect waits longer than `max_wait_ns` for that.
+    program has only one replica, once no other call waits. Where residents are held, it also waits until only suspects would lose
+    theirs. No suspect waits longer than `max_wait_ns` for that.
 
     Args:
         queue: The program's queue of calls that can run anywhere.
@@ -67,17 +68,18 @@ class SuspectQueue:
             del self.waiting[call]
         return calls
 
-    def release(self, num_replicas: int, num_idle: int, now_ns: int, *, is_stuck: bool = False) -> None:
+    def release(self, num_replicas: int, num_idle: int, now_ns: int, *, is_safe: bool, is_stuck: bool) -> None:
         """Hands the next call to the queue, to run alone, if it may run now. No other suspect may be queued or in a batch.
 
         Args:
             num_replicas: How many replicas are there now.
             num_idle: How many of them hold no batch.
+            is_safe: Whether it can run where no other call has anything to lose.
             is_stuck: Whether no other call can run, though some wait.
         """
         call, until_ns = next(iter(self.waiting.items()))
         is_last_resort = self.num_replicas <= 1 and num_idle > 0 and not self._queue.size
-        if num_replicas > 1 or is_last_resort or is_stuck or (num_replicas and until_ns <= now_ns):
+        if (is_safe and (num_replicas > 1 or is_last_resort)) or is_stuck or (num_replicas and until_ns <= now_ns):
             del self.waiting[call]
             call.wait()
             self._queue_of(call).add_retry([call])

@@ -97,7 +97,7 @@ class CallLifecycle:
         if call.restores is not None and call.restores.process:
             return call.restores.process
         there = [t for t in call.operands if t.dtype is DType.RESIDENT and self._leases.is_there((t.holder, t.block))]
-        return max(there, key=lambda tensor: tensor.num_bytes).holder if there else ""
+        return max(there, key=lambda tensor: tensor.num_bytes).holder if there else self._dispatcher.process_for(call)
 
     def _is_in_one_process(self, call: Call) -> bool:
         """Binds a call to the process that holds its residents. If there are several, all but one of these give up theirs, which

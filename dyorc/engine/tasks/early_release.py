@@ -18,6 +18,10 @@ first run passes one are recorded there, and only futures recorded at all of the
 unknown what the next one will hold, and nothing of that task is released. A task that has returned is not run again; its
 determinism is checked before, without reading bytes.
 
+A part of a stream is needed, besides, as long as it may be read: by a `Stream` or a call that has yet to run from its start, by a
+loop from where it stands, by a running call from the first part that it has not read. The coroutine of a task that takes a stream
+whole begins with a `Stream`; for runs that start again, 3 holds.
+
 A resident has a hold of its own, so that what stands beside it does not keep it: a loop may keep all its tokens,
 and only its last state. The tensors beside it are kept as long as it is.
 
@@ -31,21 +35,20 @@ after they have doubled. Those with residents are counted and searched for thems
 """
 
 from functools import partial
+from math import inf
 from sys import getrefcount
 
 from dyorc.engine.block_leases import BlockLeases
 from dyorc.engine.model.futures import Future
 from dyorc.engine.model.journal import Segment
-from dyorc.engine.model.part_list import Cell
-from dyorc.engine.model.program_call import Call
+from dyorc.engine.model.part_list import OWN_REFERENCES, Cell, StreamArgument
+from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.model.request_tree import Request, Task, TaskState
 from dyorc.engine.model.tree_walks import dismantle
 from dyorc.engine.turn import Turn
 
 _FEW = 16
 """Up to this many futures are searched whenever something has ended."""
-_OWN_REFERENCES = 2
-"""To an object that only its future refers to: by the future, and by the function that counts."""
 
 
 class EarlyRelease:
@@ -60,7 +63,7 @@ class EarlyRelease:
         for argument in entry.arguments:
             argument.hold = None
         for stream in entry.streams:
-            stream.hold = None
+            stream.drop()
         if isinstance(entry, Task):
             for argument in entry.result:
                 argument.hold = None
@@ -119,7 +122,7 @@ class EarlyRelease:
         task = producer.segment.task
         if task.state is not TaskState.ACTIVE:
             return True
-        return bool(task.paths) and all(unit in point.unheld for path in task.paths for point in path.assumed)
+        return _is_behind(task, unit)
 
     @staticmethod
     def unread(request: Request) -> list[Call | Task]:
@@ -130,7 +133,7 @@ class EarlyRelease:
         unread: list[Call | Task] = []
         for entry in request.yielding:
             parts, segment = entry.parts, entry.segment
-            if parts is None or segment is None or parts.is_unbounded or getrefcount(parts.hold) > _OWN_REFERENCES:
+            if parts is None or segment is None or parts.is_unbounded or parts.taken_by or parts.first_held < inf:
                 continue
             task = segment.task
             if segment.is_certain and task.paths and not any(path.assumed for path in task.paths):
@@ -169,16 +172,36 @@ def _restored_from(request: Request) -> set[Future]:
 
 
 def _is_held(future: Future) -> bool:
-    """Returns whether anything may still need the tensors of a future, residents apart. A part is needed by whatever may read its
-    stream, too."""
-    if getrefcount(future.hold) > _OWN_REFERENCES:
+    """Returns whether anything may still need the tensors of a future, residents apart. A part is needed by whatever has yet to
+    read it in its stream, too."""
+    if getrefcount(future.hold) > OWN_REFERENCES:
         return True
     if not isinstance(future, Cell) or future.producer is None:
         return False
     parts = future.producer.parts
-    return parts is not None and getrefcount(parts.hold) > _OWN_REFERENCES
+    if parts is None:
+        return False
+    return parts.first_held <= future.index or any(_may_read(argument, future) for argument in parts.taken_by)
+
+
+def _may_read(argument: StreamArgument, cell: Cell) -> bool:
+    """Returns whether a call or task that takes a stream whole may still read a part of it.
+
+    A call that has to run again may do so even if not: the part is made again then, as a lost one.
+    """
+    taker = argument.taker
+    if isinstance(taker, Task):
+        return not _is_behind(taker, cell)
+    if taker.state is not CallState.RUNNING or not taker.feeds:
+        return True
+    return any(feed.num_taken <= cell.index for feed in taker.feeds if feed.parts is argument.parts)
+
+
+def _is_behind(task: Task, unit: Future | tuple[Future, int]) -> bool:
+    """Returns whether no run of a task that starts again can come to a future, or resident, that its present runs do not hold."""
+    return bool(task.paths) and all(unit in point.unheld for path in task.paths for point in path.assumed)
 
 
 def _is_resident_held(future: Future, field: int) -> bool:
     holds = future.resident_holds
-    return holds is not None and getrefcount(holds[field]) > _OWN_REFERENCES
+    return holds is not None and getrefcount(holds[field]) > OWN_REFERENCES

@@ -201,8 +201,8 @@ class ExecutionPath:
                 return self._values(refs) or self._failure(refs) or ([read_ref(ref) for ref in refs],)
             case Yielded(value=value):
                 return self._yield(value)
-            case NextPart(stream=stream, index=index):
-                return self._next_part(stream, index)
+            case NextPart():
+                return self._next_part(wanted)
             case _:
                 kind = "nothing (a bare yield, as asyncio.sleep(0) makes)" if wanted is None else f"a {type(wanted).__name__}"
                 raise self._foreign(f"awaits {kind}", self._current_line())
@@ -223,9 +223,10 @@ class ExecutionPath:
     def _failure(refs: Sequence[Ref]) -> DyOrcError | None:
         return next((ref.future.error for ref in refs if ref.future.state is FutureState.FAILED), None)
 
-    def _next_part(self, stream: Stream, index: int) -> Blocked | DyOrcError | tuple[Any]:
+    def _next_part(self, wanted: NextPart) -> Blocked | DyOrcError | tuple[Any]:
         """Returns a part, as a Ref, or the end of a stream."""
-        parts: PartList = stream.parts
+        parts: PartList = wanted.parts
+        index = wanted.index
         if index > parts.num_read:
             parts.num_read = index
             self._guide.read_on(parts)
@@ -234,7 +235,7 @@ class ExecutionPath:
             return Blocked((cell,))
         if cell.error is not None:
             return cell.error
-        return (END_OF_STREAM if cell.is_end else Ref(cell, stream.outputs),)
+        return (END_OF_STREAM if cell.is_end else Ref(cell, wanted.outputs),)
 
     def _decide(self, decision: Decision) -> Undecided | DyOrcError | tuple[Any]:
         point = self._branch_point(decision)
@@ -333,7 +334,7 @@ class ExecutionPath:
             except WorkflowError as error:
                 raise self._refuse(type(error)(f"{error} ({self._current_line()})")) from None
             if streams:
-                entry.streams = tuple([StreamArgument(stream.parts) for stream in streams])
+                entry.streams = tuple([StreamArgument(stream.parts, entry) for stream in streams])
             entries.append(entry)
             self.issued.append(entry)
         self._cursor += 1

@@ -9,6 +9,7 @@ from dyorc.engine.block_leases import BlockLeases
 from dyorc.engine.model.futures import FutureState
 from dyorc.engine.model.part_list import PartList
 from dyorc.engine.model.program_call import CallState
+from dyorc.engine.tasks.early_release import EarlyRelease
 from dyorc.engine.turn import CallPart, Turn
 from dyorc.errors import DyOrcError
 
@@ -16,9 +17,10 @@ from dyorc.errors import DyOrcError
 class PartTaker:
     """Fills the places of parts."""
 
-    def __init__(self, turn: Turn, leases: BlockLeases) -> None:
+    def __init__(self, turn: Turn, leases: BlockLeases, release: EarlyRelease) -> None:
         self._turn = turn
         self._leases = leases
+        self._release = release
 
     def take(self, came: CallPart) -> bool:
         """Takes a part that a call has yielded for the first time. Returns False if it came before."""
@@ -37,6 +39,7 @@ class PartTaker:
             request = call.segment.task.request
             request.has_stored = True
             self._leases.pin_new(request.pinned, cell, blocks)
+            self._release.touch(request)
         self._turn.settle(cell, came.tensors)
         return True
 

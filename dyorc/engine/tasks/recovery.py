@@ -5,8 +5,8 @@ stays valid. Only the bytes are missing, and only their readers notice: a call t
 request that has to be answered. They wait for a *restoration* of the future, one for all of them.
 
     future of a call: the call is run again as a separate call, which is in no journal; its own lost inputs first
-    part of a stream: so is its call, as far as to the part, once for all lost parts; if the call itself has lost its replica and
-                    starts again, that does it
+    part of a stream: so is its call, as far as to the part, once for all lost parts; if the call itself still runs, it starts
+                    again
     future of a task: the futures of its result are restored, and it sees their tensors again
     input:          the orchestrator holds it, it is never lost
 
@@ -81,15 +81,15 @@ class Recovery:
             self._restore_parts(restoration, producer, producer.parts)
 
     def _restore_parts(self, restoration: Restoration, producer: Call, parts: PartList) -> None:
-        """Makes lost parts again: the call itself will come to them if it has started again; otherwise another one repeats it."""
+        """Makes lost parts again: by the call itself, from its start if it has passed them; by another one if it has ended."""
         last = max(cell.index for cell in restoration.cells)
         again = restoration.call
         if again is not None and again.parts is not None:
             again.parts.num_read = max(again.parts.num_read, last + 1 - self._max_ahead)
             self._dispatcher.grant(again)
         elif producer.state is CallState.RUNNING:
-            if parts.num_again > min(cell.index for cell in restoration.cells):
-                self._repeat(restoration, producer, parts)
+            if parts.num_again > min(cell.index for cell in restoration.cells) and self._may_run_again(restoration, producer):
+                self._dispatcher.restart(producer)  # another call might wait for the place of this one, and this one for readers
         elif producer.state in (CallState.SETTLED, CallState.WITHDRAWN):
             self._repeat(restoration, producer, parts)
 
@@ -163,16 +163,23 @@ class Recovery:
         self._leases.pin(request.pinned, future)
         self._finish(restoration)
 
-    def _run_again(self, restoration: Restoration, producer: Call) -> None:
+    def _may_run_again(self, restoration: Restoration, producer: Call) -> bool:
+        """Counts a loss. Returns whether a call may be repeated; if not, the restoration fails."""
         name = producer.callee.name
         if not producer.callee.options.is_repeatable:
             text = f"a result of program {name!r} was lost with its replica; the program is not declared idempotent, "
             self.fail(restoration, EffectLostError(f"{text}so it is not run again"))
-            return
-        kept = restoration.request.pinned.get(restoration.future, ())
-        producer.num_losses += not self._leases.are_there(kept)  # what was released was not lost
+            return False
+        lost = (restoration.future, *restoration.cells)  # what was released was not lost
+        kept = [restoration.request.pinned.get(future, ()) for future in lost]
+        producer.num_losses += not all(self._leases.are_there(blocks) for blocks in kept)
         if producer.num_losses >= self._max_attempts:
             self.fail(restoration, ReplicaLostError(f"a result of program {name!r} was lost {producer.num_losses} times"))
+            return False
+        return True
+
+    def _run_again(self, restoration: Restoration, producer: Call) -> None:
+        if not self._may_run_again(restoration, producer):
             return
         chain = chain_to_rebuild(restoration.future, producer, self._leases)
         arguments = producer.arguments if not chain else tuple([each for link in chain for each in tensors_of(link)])
@@ -183,7 +190,7 @@ class Recovery:
         call.streams = producer.streams
         call.future.producer = None  # its result goes into another future; this reference would only make a cycle
         if (story := restoration.request.context.story) is not None:
-            trace_note(story, "lost", name, self._turn.now_ns)
+            trace_note(story, "lost", producer.callee.name, self._turn.now_ns)
         self._turn.ready.append(call)
 
     def call_done(self, restoration: Restoration, outputs: tuple[TensorRef, ...]) -> None:

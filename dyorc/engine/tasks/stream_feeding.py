@@ -4,13 +4,14 @@
                         └── its tensors were lost: restored first
     the stream ends, or fails ──> the end is fed, with the error
 
-A call that has to run again is fed from the first part again.
+A call that has to run again is fed from the first part again; parts that were released meanwhile are made again, as lost ones.
 """
 
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.interfaces import Dispatcher
 from dyorc.engine.model.futures import FutureState
 from dyorc.engine.model.program_call import Call, CallState, Feed
+from dyorc.engine.tasks.early_release import EarlyRelease
 from dyorc.engine.tasks.tensor_needs import TensorNeeds
 from dyorc.engine.turn import InputTaken
 from dyorc.errors import DyOrcError
@@ -19,11 +20,12 @@ from dyorc.errors import DyOrcError
 class StreamFeeder:
     """Feeds the running calls of all requests."""
 
-    def __init__(self, context: EngineContext, dispatcher: Dispatcher, needs: TensorNeeds) -> None:
+    def __init__(self, context: EngineContext, dispatcher: Dispatcher, needs: TensorNeeds, release: EarlyRelease) -> None:
         self._turn = context.turn
         self._max_ahead = context.config.max_untaken_parts
         self._dispatcher = dispatcher
         self._needs = needs
+        self._release = release
 
     def start(self, call: Call) -> None:
         """Begins to feed a call that was sent to a replica."""
@@ -43,6 +45,8 @@ class StreamFeeder:
         if feed.num_taken > feed.parts.num_read:
             feed.parts.num_read = feed.num_taken
             self._turn.resumed.append(feed.parts)
+        if (request := call.segment.task.request).has_stored:
+            self._release.touch(request)
         self.go_on(feed)
 
     def go_on(self, feed: Feed) -> None:

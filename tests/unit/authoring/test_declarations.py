@@ -241,6 +241,14 @@ def test_streams_are_declared_as_they_are_read() -> None:
         async def waits(words: Iterator[V]) -> V: ...
 
 
+def test_a_program_that_yields_residents_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="'output' is a resident, and it is a generator; only a plain function"):
+
+        @dyorc.program(batched=False)
+        def states(x: V) -> Iterator[dyorc.Resident[list[int]]]:
+            yield []
+
+
 def test_only_plain_functions_have_residents() -> None:
     with pytest.raises(DefinitionError, match="'cache' is a resident, and it is an async generator"):
 

@@ -131,8 +131,8 @@ class World:
         self._num_blocks = 0
         self.running: dict[int, RunningCall] = {}
         """Calls of programs that wait or yield, by batch."""
-        self.fed: dict[int, list[BlockId]] = {}
-        """Blocks of parts that were fed to batches."""
+        self.fed: dict[tuple[int, int], dict[int, list[BlockId]]] = {}
+        """Blocks of parts that batches were fed with, and have not said that they have read, by batch and stream."""
         self.ended_calls: list[RunningCall] = []
         self._executors = {program.name: ProgramExecutor.load(program) for program in self.programs}
 
@@ -264,6 +264,9 @@ class World:
             if stream.num_taken > stream.num_told:
                 stream.num_told = stream.num_taken
                 events.insert(0, InputPartsTaken(action.replica_id, action.batch_id, at, stream.num_taken))
+                fed = self.fed.get((action.batch_id, at), {})
+                for index in [index for index in fed if index < stream.num_taken]:
+                    del fed[index]
         return events
 
     def _end_call(self, batch: Dispatched) -> None:
@@ -570,7 +573,7 @@ class World:
         arrays, lost = self.read(action.tensors)
         assert not lost, f"{lost} were fed and cannot be read"
         stream.feed(arrays)
-        self.fed[action.batch_id] = [*self.fed.get(action.batch_id, ()), *blocks_of(action.tensors)]
+        self.fed.setdefault((action.batch_id, action.stream), {})[action.index] = blocks_of(action.tensors)
 
     def _answer_part(self, request_id: int, index: int, tensors: tuple[TensorRef, ...]) -> None:
         assert request_id not in self.answers, f"request {request_id} was answered before its part {index}"
@@ -589,7 +592,13 @@ class World:
             assert block not in self.gone, f"{block} is released, but its holder is gone"
             for batch in self.in_flight.values():
                 used = [each for operands in batch.action.operands for each in blocks_of(operands)]
-                used += self.fed.get(batch.action.batch_id, ())
+                used += [
+                    each
+                    for (batch_id, _), fed in self.fed.items()
+                    if batch_id == batch.action.batch_id
+                    for blocks in fed.values()
+                    for each in blocks
+                ]
                 assert block not in used, f"{block} is released while a batch reads it"
             assert all(block not in blocks_of(tensors) for tensors in self.fetches.values()), f"{block} is being fetched"
             assert all(block not in blocks_of(tensors) for tensors in self.untaken.values()), f"{block} is an answer"

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Generic, Literal, ParamSpec, Self, overload
 
 from dyorc.authoring.batching import BatchKeys, Padding
@@ -294,7 +295,7 @@ class Program:
         call_cost = CallCost.of(name, options.cost, signature, batch_keys)
         return cls(name, options, declared, signature, factory, batch_keys, call_cost, definition=definition, style=style)
 
-    @property
+    @cached_property
     def is_streaming(self) -> bool:
         """Whether it yields: a call of it is a `Stream`."""
         return self.style.is_streaming

@@ -13,7 +13,7 @@ import msgspec
 from dyorc.core.tensor import TensorRef
 from dyorc.engine.actions import Action
 from dyorc.engine.model.futures import Future, FutureState, Waiter
-from dyorc.engine.model.part_list import PartList
+from dyorc.engine.model.part_list import Cell, PartList
 from dyorc.engine.model.program_call import Call
 from dyorc.engine.model.request_tree import Needer, Request, Restoration
 from dyorc.errors import DeadlineError, DyOrcError
@@ -96,13 +96,14 @@ class Turn:
         restorations: Restorations that have to be started or ended.
         swept: Requests in which a restoration may have become unnecessary.
         releasable: Requests that may keep tensors that are no longer needed.
+        passed: Parts that a running call has read, each with its request: perhaps nothing needs them now.
         touched: Programs, by name, that may form batches because something happened to them.
         queued: Calls with stored inputs that have just been queued, and may have them sent ahead.
     """
 
     __slots__ = (
-        "actions", "ended", "now_ns", "num_steps", "postponed", "queued", "ready", "releasable", "restorations", "restored",
-        "resumed", "runnable", "settled", "swept", "touched",
+        "actions", "ended", "now_ns", "num_steps", "passed", "postponed", "queued", "ready", "releasable", "restorations",
+        "restored", "resumed", "runnable", "settled", "swept", "touched",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -119,6 +120,7 @@ class Turn:
         self.restorations: deque[Restoration] = deque()
         self.swept: dict[Request, None] = {}
         self.releasable: dict[Request, None] = {}
+        self.passed: dict[Cell, Request] = {}
         self.touched: dict[str, None] = {}
         self.queued: list[Call] = []
 
@@ -143,6 +145,7 @@ class Turn:
             or self.restorations
             or self.swept
             or self.releasable
+            or self.passed
             or self.queued
         )
 

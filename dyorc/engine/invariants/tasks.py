@@ -239,8 +239,8 @@ def restorations_are_under_way(engine: Engine) -> None:
             waiter for each in request.restoring.values() for waiter in each.waiters if isinstance(waiter, Call | Restoration)
         )
         for future, restoration in request.restoring.items():
-            call = restoration.call
-            if call is None and restoration.cells:
+            call, needers = restoration.call, [*restoration.waiters, *restoration.feeds]
+            if call is None and (restoration.cells or restoration.feeds):
                 is_odd = not isinstance(future.producer, Call) or not is_unfinished(future.producer)
             elif call is None:
                 is_odd = not restoration.num_awaited or restoration.num_awaited != waits[restoration]
@@ -248,7 +248,7 @@ def restorations_are_under_way(engine: Engine) -> None:
                 is_odd = not call.num_awaited or call.num_awaited != waits[call]
             else:
                 is_odd = call not in placed or call.is_guess
-            if is_odd or restoration.future is not future or not any(_needs(engine, waiter) for waiter in restoration.waiters):
+            if is_odd or restoration.future is not future or not any(_needs(engine, waiter) for waiter in needers):
                 raise InvariantError(f"{restoration!r} by {call!r} waits for {waits}, needed by {restoration.waiters}")
 
 
@@ -263,7 +263,7 @@ def _needs(engine: Engine, waiter: RestorationWaiter) -> bool:
         case StreamPart():
             return waiter in unsent_parts(waiter.segment.task)
         case Feed():
-            return waiter.is_live
+            return is_unfinished(waiter.call)
         case Request():
             return waiter.is_untaken or not waiter.is_answered
 

@@ -17,7 +17,7 @@ from dyorc.authoring.stream import ReadingPlace
 from dyorc.engine.model.futures import Argument, Future
 
 if TYPE_CHECKING:
-    from dyorc.engine.model.program_call import Call
+    from dyorc.engine.model.program_call import Call, Feed
     from dyorc.engine.model.request_tree import Task
 
 OWN_REFERENCES = 2
@@ -58,6 +58,12 @@ class StreamArgument:
         self.parts = parts
         self.taker = taker
         parts.taken_by[self] = None
+
+    @property
+    def feeds(self) -> "list[Feed]":
+        """How far it was fed to the call that takes it, while that runs."""
+        feeds = getattr(self.taker, "feeds", ())
+        return [feed for feed in feeds if feed.parts is self.parts and feed.is_live]
 
     def drop(self) -> None:
         """Ends it, because its call or task has ended."""
@@ -120,6 +126,12 @@ class PartList:
         if getrefcount(self.hold) > OWN_REFERENCES:
             return 0
         return min([place.index for place in self.places if getrefcount(place.hold) > OWN_REFERENCES], default=inf)
+
+    @property
+    def furthest(self) -> int:
+        """How many parts the furthest loop or running call has read that reads it now."""
+        places = [place.index for place in self.places if getrefcount(place.hold) > OWN_REFERENCES]
+        return max([*places, *[feed.num_taken for each in self.taken_by for feed in each.feeds]], default=0)
 
     def dismantle(self, unpin: Callable[[Future], None] | None) -> None:
         """Cuts its cycles, because it is no longer used.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dyorc.authoring.program import Program
     from dyorc.authoring.resident import ChainLink
     from dyorc.engine.model.journal import Segment
-    from dyorc.engine.model.part_list import PartList, StreamArgument
+    from dyorc.engine.model.part_list import Cell, PartList, StreamArgument
     from dyorc.engine.model.request_tree import Restoration
 
 
@@ -100,6 +100,11 @@ class Feed:
     def segment(self) -> "Segment":
         """Where the call is."""
         return self.call.segment
+
+    @property
+    def next_cell(self) -> "Cell":
+        """Where the next part to be sent is, or will be."""
+        return self.parts.cells[self.num_fed]
 
     @property
     def is_live(self) -> bool:

@@ -178,23 +178,44 @@ class Restoration:
         waiters: What needs the tensors: calls, other restorations, the future itself if a workflow reads it, a part of the
             answer, and the request if it is its answer.
         cells: The lost parts, if the future is that of a call that yields: they are made again together.
+        feeds: Running calls that read these parts one after another: each part goes on to them as soon as it is there.
+        end: Up to here, exclusive, parts have to be made again.
+        is_paced: Whether they come as fast as they are read, because the call was started again for it.
         process: Where a resident has to be made again; empty: anywhere.
         is_done: Whether the tensors are there; the waiters are notified next.
         error: Why they cannot be made; the waiters are notified next.
     """
 
-    __slots__ = ("call", "cells", "error", "future", "is_done", "num_awaited", "process", "request", "waiters")
+    __slots__ = (
+        "call", "cells", "end", "error", "feeds", "future", "is_done", "is_paced", "num_awaited", "process", "request",
+        "waiters",
+    )  # fmt: skip
 
     def __init__(self, request: "Request", future: Future) -> None:
         self.request = request
         self.future = future
         self.call: Call | None = None
         self.cells: dict[Cell, None] = {}
+        self.feeds: dict[Feed, None] = {}
+        self.end = 0
+        self.is_paced = False
         self.num_awaited = 0
         self.waiters: list[RestorationWaiter] = []
         self.process = ""
         self.is_done = False
         self.error: DyOrcError | None = None
+
+    def wants(self, cell: Cell, max_ahead: int) -> bool:
+        """Returns whether a part is kept when it comes again.
+
+        Args:
+            max_ahead: Of parts that come faster than they are read, this many are kept for a call that reads them.
+        """
+        index = cell.index
+        return cell in self.cells or any(
+            feed.is_live and feed.num_fed <= index and (self.is_paced or index < feed.num_taken + max_ahead)
+            for feed in self.feeds
+        )
 
     def __repr__(self) -> str:
         return f"restoration of the {self.future!r}"

@@ -27,8 +27,9 @@ and only its last state. The tensors beside it are kept as long as it is.
 
 A lost tensor may have to be computed again from others. Tensors that can be recomputed need not be kept for that: recovery
 continues with their own inputs. Inputs of the request and results of programs that must not be repeated are kept to
-its end. While anything is being restored for a request, none of its tensors is released; of its residents, those which no
-restoration reads, so that a chain that is made again needs no more room than it did at first.
+its end. While anything is being restored for a request, none of its tensors is released, except parts that a call has just read:
+when it runs again, these are made again one after another. Of its residents, those which no restoration reads are released, so
+that a chain that is made again needs no more room than it did at first.
 
 Cost: none for requests without stored tensors. Each search visits every pinned future of the request; if there are many, only
 after they have doubled. Those with residents are counted and searched for themselves.
@@ -41,7 +42,7 @@ from sys import getrefcount
 from dyorc.engine.block_leases import BlockLeases
 from dyorc.engine.model.futures import Future
 from dyorc.engine.model.journal import Segment
-from dyorc.engine.model.part_list import OWN_REFERENCES, Cell, StreamArgument
+from dyorc.engine.model.part_list import OWN_REFERENCES, Cell, PartList, StreamArgument
 from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.model.request_tree import Request, Task, TaskState
 from dyorc.engine.model.tree_walks import dismantle
@@ -91,6 +92,31 @@ class EarlyRelease:
                 request.release_at = 2 * len(request.pinned)
         self._turn.releasable.clear()
 
+    def release_passed(self) -> None:
+        """Unpins parts that running calls have read and nothing else needs, without a search, so that long streams need little
+        room. Call it when all runs wait.
+        """
+        for cell, request in self._turn.passed.items():
+            if cell not in request.pinned or request.root is None or request in self._turn.postponed:
+                continue
+            if self._is_unneeded(cell, request.root) and not (request.restoring and _is_restored_from(cell, request)):
+                self._leases.unpin(request.pinned, cell)
+        self._turn.passed.clear()
+
+    def release_ahead(self, request: Request, parts: PartList, first: int) -> None:
+        """Unpins the parts of a stream from one on that only running calls still read, because those before are made again.
+
+        They will come again as well, and might take the room that the first ones need.
+        """
+        if request.root is None or any(isinstance(argument.taker, Task) for argument in parts.taken_by):
+            return
+        first_held = parts.first_held
+        for cell in parts.cells[first:]:
+            if cell not in request.pinned or cell.index >= first_held or getrefcount(cell.hold) > OWN_REFERENCES:
+                continue
+            if self._is_out_of_reach(cell, request.root, cell) and not _is_restored_from(cell, request):
+                self._leases.unpin(request.pinned, cell)
+
     def _release_residents(self, request: Request, root: Task) -> None:
         needed = _restored_from(request) if request.restoring else set[Future]()
         for future in list(request.keeping):
@@ -108,12 +134,15 @@ class EarlyRelease:
                 del request.keeping[future]
         request.release_residents_at = 2 * len(request.keeping)
 
-    @staticmethod
-    def _is_unneeded(future: Future, root: Task, field: int | None = None) -> bool:
+    def _is_unneeded(self, future: Future, root: Task, field: int | None = None) -> bool:
         """Returns whether nothing can need the tensors of a future again, or one resident among them."""
         if _is_held(future) if field is None else _is_resident_held(future, field):
             return False
-        unit = future if field is None else (future, field)
+        return self._is_out_of_reach(future, root, future if field is None else (future, field))
+
+    @staticmethod
+    def _is_out_of_reach(future: Future, root: Task, unit: Future | tuple[Future, int]) -> bool:
+        """Returns whether no later run can come to a future, or resident, that no present one holds, and it can be made again."""
         producer = future.producer
         if producer is None or producer is root or producer.segment is None:
             return False
@@ -195,6 +224,17 @@ def _may_read(argument: StreamArgument, cell: Cell) -> bool:
     if taker.state is not CallState.RUNNING or not taker.feeds:
         return True
     return any(feed.num_taken <= cell.index for feed in taker.feeds if feed.parts is argument.parts)
+
+
+def _is_restored_from(cell: Cell, request: Request) -> bool:
+    """Returns whether a restoration may need a part: of calls that have ended, nothing holds the arguments."""
+    for restoration in request.restoring.values():
+        call = restoration.call
+        if isinstance(restoration.future.producer, Task) or cell in restoration.cells:
+            return True
+        if call is not None and any(argument.future is cell for argument in call.arguments):
+            return True
+    return False
 
 
 def _is_behind(task: Task, unit: Future | tuple[Future, int]) -> bool:

@@ -6,7 +6,7 @@ request that has to be answered. They wait for a *restoration* of the future, on
 
     future of a call: the call is run again as a separate call, which is in no journal; its own lost inputs first
     part of a stream: so is its call, as far as to the part, once for all lost parts; if the call itself still runs, it starts
-                    again
+                    again. A running call that reads the stream gets each part as it comes, and as fast as it reads them
     future of a task: the futures of its result are restored, and it sees their tensors again
     input:          the orchestrator holds it, it is never lost
 
@@ -26,9 +26,10 @@ from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.interfaces import Dispatcher
 from dyorc.engine.model.futures import Argument, Future
 from dyorc.engine.model.journal import StreamPart
-from dyorc.engine.model.part_list import Cell, PartList
+from dyorc.engine.model.part_list import Cell, PartList, StreamArgument
 from dyorc.engine.model.program_call import Call, CallState, Feed
 from dyorc.engine.model.request_tree import Request, Restoration, RestorationWaiter, Task
+from dyorc.engine.model.tree_walks import is_unfinished
 from dyorc.engine.tasks.chains import chain_to_rebuild, tensors_of, with_residents
 from dyorc.engine.tasks.early_release import EarlyRelease
 from dyorc.engine.tasks.tensor_needs import Fetches, TensorNeeds
@@ -82,28 +83,68 @@ class Recovery:
 
     def _restore_parts(self, restoration: Restoration, producer: Call, parts: PartList) -> None:
         """Makes lost parts again: by the call itself, from its start if it has passed them; by another one if it has ended."""
-        last = max(cell.index for cell in restoration.cells)
-        again = restoration.call
-        if again is not None and again.parts is not None:
-            again.parts.num_read = max(again.parts.num_read, last + 1 - self._max_ahead)
-            self._dispatcher.grant(again)
-        elif producer.state is CallState.RUNNING:
-            if parts.num_again > min(cell.index for cell in restoration.cells) and self._may_run_again(restoration, producer):
-                self._dispatcher.restart(producer)  # another call might wait for the place of this one, and this one for readers
-        elif producer.state in (CallState.SETTLED, CallState.WITHDRAWN):
+        again = restoration.call or producer
+        if again is producer and producer.state in (CallState.SETTLED, CallState.WITHDRAWN):
             self._repeat(restoration, producer, parts)
+            return
+        first = self._note_wanted(restoration, parts)
+        yielded = again.parts
+        if yielded is None:
+            return
+        if again.state is CallState.RUNNING and yielded.num_again > first:
+            if not self._may_run_again(restoration, producer):
+                return
+            self._release_ahead(restoration, parts)
+            # Another call might wait for the place of this one, and this one for readers.
+            yielded.num_read = max(parts.furthest, self._least_read(restoration))
+            restoration.is_paced = True
+            self._dispatcher.restart(again)
+        else:
+            yielded.num_read = max(yielded.num_read, self._least_read(restoration))
+            self._dispatcher.grant(again)
+
+    def _note_wanted(self, restoration: Restoration, parts: PartList) -> int:
+        """Notes how far parts have to be made again, and returns the index of the first one."""
+        feeds = [feed for feed in restoration.feeds if feed.is_live]
+        restoration.feeds = dict.fromkeys(feeds)
+        wanted = [cell.index for cell in restoration.cells if not self._is_there(cell)]
+        wanted += [feed.num_fed for feed in feeds if feed.num_awaited and feed.num_fed < parts.num_parts]
+        last = max(wanted, default=-1)
+        if last >= restoration.end and feeds:
+            lost = (at for at in range(parts.num_parts - 1, last, -1) if not self._is_there(parts.cells[at]))
+            last = next(lost, last)
+        restoration.end = max(restoration.end, last + 1)
+        return min(wanted, default=restoration.end)
+
+    def _release_ahead(self, restoration: Restoration, parts: PartList) -> None:
+        """Makes room for parts that only running calls read, by having those after them made again as well."""
+        first = self._note_wanted(restoration, parts)
+        if restoration.feeds:
+            self._release.release_ahead(restoration.request, parts, first)
+            restoration.end = parts.num_parts
+
+    def _is_there(self, cell: Cell) -> bool:
+        return self._leases.are_there(blocks_of(cell.tensors))
+
+    def _least_read(self, restoration: Restoration) -> int:
+        """Returns how far the parts of a restoration count as read at least, so that the lost ones may come: all together, except
+        those that only running calls read, one after another."""
+        explicit = max([cell.index for cell in restoration.cells], default=-1) + 1 - self._max_ahead
+        return max([explicit, *[feed.num_taken for feed in restoration.feeds if feed.is_live]], default=0)
 
     def _repeat(self, restoration: Restoration, producer: Call, parts: PartList) -> None:
         """Runs a call that yields again, as far as to the last lost part that anything may still need."""
         pinned = restoration.request.pinned
-        for cell in parts.cells:
+        for cell in parts.cells if restoration.cells else ():
             if cell in pinned and not self._leases.are_there(pinned[cell]):
                 restoration.cells[cell] = None
+        self._release_ahead(restoration, parts)
         self._run_again(restoration, producer)
         call = restoration.call
         if call is not None:
             call.parts = PartList(call)
-            call.parts.num_read = max(cell.index for cell in restoration.cells) + 1 - self._max_ahead
+            call.parts.num_read = self._least_read(restoration)
+            restoration.is_paced = True
 
     def reconsider(self, producer: Call) -> None:
         """Looks for another way to restore parts that a call will not come to any more."""
@@ -128,15 +169,24 @@ class Recovery:
         if came.digest != cell.digest:
             self._leases.discard(blocks)
             return diverged(call, f"another part {cell.index} than before")
-        is_wanted = restoration is not None and cell in restoration.cells
-        if (is_wanted or cell in request.pinned) and not self._leases.are_there(blocks_of(cell.tensors)):
+        is_wanted = restoration is not None and restoration.wants(cell, self._max_ahead)
+        if (is_wanted or cell in request.pinned) and not self._is_there(cell):
             self._leases.pin_new(request.pinned, cell, blocks)
             cell.refill(came.tensors)
         else:
             self._leases.discard(blocks)
-        if restoration is not None and came.index >= max([each.index for each in restoration.cells]):
-            self._end_parts(restoration, call)
+        if restoration is not None:
+            self._go_on_feeding(restoration, cell)
+            if came.index + 1 >= restoration.end:
+                self._end_parts(restoration, call)
         return None
+
+    def _go_on_feeding(self, restoration: Restoration, cell: Cell) -> None:
+        """Lets calls go on that have waited for a part, if it is there."""
+        for feed in restoration.feeds:
+            if feed.num_fed == cell.index and feed in restoration.waiters and self._is_there(cell):
+                restoration.waiters.remove(feed)
+                self._turn.restored.append((feed, None))
 
     def _end_parts(self, restoration: Restoration, call: Call) -> None:
         """Ends a restoration whose parts have all come again, as far as they have not been lost once more."""
@@ -144,11 +194,12 @@ class Recovery:
             return
         if call.restores is not None:
             restoration.call = None
+            self._drop_streams(call)
             self._dispatcher.withdraw(call)
             call.withdraw()
             if call.trace is not None:
                 trace_abandoned(call.trace, self._turn.now_ns, is_wrong=False)
-        if all(self._leases.are_there(blocks_of(cell.tensors)) for cell in restoration.cells):
+        if all(self._is_there(cell) for cell in restoration.cells):
             self._finish(restoration)
         else:
             self._turn.restorations.append(restoration)
@@ -170,8 +221,8 @@ class Recovery:
             text = f"a result of program {name!r} was lost with its replica; the program is not declared idempotent, "
             self.fail(restoration, EffectLostError(f"{text}so it is not run again"))
             return False
-        lost = (restoration.future, *restoration.cells)  # what was released was not lost
-        kept = [restoration.request.pinned.get(future, ()) for future in lost]
+        wanted = [restoration.future, *restoration.cells, *[feed.next_cell for feed in restoration.feeds]]
+        kept = [restoration.request.pinned.get(future, ()) for future in wanted]  # what was released was not lost
         producer.num_losses += not all(self._leases.are_there(blocks) for blocks in kept)
         if producer.num_losses >= self._max_attempts:
             self.fail(restoration, ReplicaLostError(f"a result of program {name!r} was lost {producer.num_losses} times"))
@@ -187,7 +238,7 @@ class Recovery:
         call.chain = [ChainLink(link.callee.name, len(tensors_of(link)), link.statics) for link in chain]
         call.restores = restoration
         call.process = restoration.process
-        call.streams = producer.streams
+        call.streams = tuple([StreamArgument(stream.parts, call) for stream in producer.streams])
         call.future.producer = None  # its result goes into another future; this reference would only make a cycle
         if (story := restoration.request.context.story) is not None:
             trace_note(story, "lost", producer.callee.name, self._turn.now_ns)
@@ -195,7 +246,7 @@ class Recovery:
 
     def call_done(self, restoration: Restoration, outputs: tuple[TensorRef, ...]) -> None:
         """Takes the results of a call that was run again."""
-        if restoration.cells and restoration.call is not None:
+        if (restoration.cells or restoration.feeds) and restoration.call is not None:
             self.fail(restoration, diverged(restoration.call, "fewer parts than before"))
             return
         request, future = restoration.request, restoration.future
@@ -228,6 +279,8 @@ class Recovery:
         """Ends a restoration and continues its waiters."""
         del restoration.request.restoring[restoration.future]
         self._release.touch(restoration.request)
+        if restoration.call is not None:
+            self._drop_streams(restoration.call)
         restoration.call = None
         waiters, restoration.waiters = restoration.waiters, []
         for waiter in waiters:
@@ -245,6 +298,12 @@ class Recovery:
         elif not waiter.num_awaited:
             self._turn.restorations.append(waiter)
 
+    def _drop_streams(self, call: Call) -> None:
+        """Ends the streams of a call that has repeated another one."""
+        for stream in call.streams:
+            stream.drop()
+            self._turn.swept[call.segment.task.request] = None
+
     # Stopping
 
     def sweep(self, request: Request) -> None:
@@ -258,6 +317,8 @@ class Recovery:
                     needs.setdefault(above, []).append(restoration)
                 elif self._is_waiting(waiter):
                     live.append(restoration)
+            if any(self._is_waiting(feed) for feed in restoration.feeds):
+                live.append(restoration)
         needed: set[Restoration] = set()
         while live:
             restoration = live.pop()
@@ -275,7 +336,7 @@ class Recovery:
             stream = waiter.segment.task.stream
             return stream is not None and stream.is_due(waiter)
         if isinstance(waiter, Feed):
-            return waiter.is_live
+            return is_unfinished(waiter.call)  # if it has lost its replica, it will read all of it again
         return self._fetches.is_awaited(waiter) if isinstance(waiter, Future) else True
 
     def forget(self, request: Request) -> None:
@@ -286,6 +347,8 @@ class Recovery:
     def _stop(self, restoration: Restoration) -> None:
         del restoration.request.restoring[restoration.future]
         call, restoration.call = restoration.call, None
+        if call is not None:
+            self._drop_streams(call)
         if call is not None and call.state is not CallState.SETTLED:
             self._dispatcher.withdraw(call)
             call.withdraw()

@@ -10,8 +10,8 @@ A call that has to run again is fed from the first part again; parts that were r
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.interfaces import Dispatcher
 from dyorc.engine.model.futures import FutureState
+from dyorc.engine.model.part_list import PartList
 from dyorc.engine.model.program_call import Call, CallState, Feed
-from dyorc.engine.tasks.early_release import EarlyRelease
 from dyorc.engine.tasks.tensor_needs import TensorNeeds
 from dyorc.engine.turn import InputTaken
 from dyorc.errors import DyOrcError
@@ -20,12 +20,11 @@ from dyorc.errors import DyOrcError
 class StreamFeeder:
     """Feeds the running calls of all requests."""
 
-    def __init__(self, context: EngineContext, dispatcher: Dispatcher, needs: TensorNeeds, release: EarlyRelease) -> None:
+    def __init__(self, context: EngineContext, dispatcher: Dispatcher, needs: TensorNeeds) -> None:
         self._turn = context.turn
         self._max_ahead = context.config.max_untaken_parts
         self._dispatcher = dispatcher
         self._needs = needs
-        self._release = release
 
     def start(self, call: Call) -> None:
         """Begins to feed a call that was sent to a replica."""
@@ -41,13 +40,24 @@ class StreamFeeder:
         if call.state is not CallState.RUNNING or event.stream >= len(call.feeds):
             return
         feed = call.feeds[event.stream]
-        feed.num_taken = max(feed.num_taken, event.num_taken)
-        if feed.num_taken > feed.parts.num_read:
-            feed.parts.num_read = feed.num_taken
-            self._turn.resumed.append(feed.parts)
-        if (request := call.segment.task.request).has_stored:
-            self._release.touch(request)
+        num_before = feed.num_taken
+        feed.num_taken = max(num_before, min(event.num_taken, feed.num_fed))
+        self._read_on(feed.parts, feed.num_taken)
+        request = call.segment.task.request
+        if request.restoring and feed.parts.producer is not None:
+            restoration = request.restoring.get(feed.parts.producer.future)
+            if restoration is not None and restoration.call is not None and restoration.call.parts is not None:
+                self._read_on(restoration.call.parts, feed.num_taken)
+        if request.has_stored:
+            for cell in feed.parts.cells[num_before : feed.num_taken]:
+                self._turn.passed[cell] = request
         self.go_on(feed)
+
+    def _read_on(self, parts: PartList, num_read: int) -> None:
+        """Lets a stream go on if it was read further than before."""
+        if num_read > parts.num_read:
+            parts.num_read = num_read
+            self._turn.resumed.append(parts)
 
     def go_on(self, feed: Feed) -> None:
         """Feeds what is there, up to a number of parts ahead of what was read."""

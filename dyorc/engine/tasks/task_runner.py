@@ -62,7 +62,7 @@ class TaskRunner:
         self._determinism = DeterminismChecks(config.max_determinism_checks)
         needs = TensorNeeds(turn, leases)
         self.fetches = Fetches(turn, leases, needs, config.max_attempts)
-        self._feeder = StreamFeeder(context, dispatcher, needs, self._release)
+        self._feeder = StreamFeeder(context, dispatcher, needs)
         self._taking = PartTaker(turn, leases, self._release)
         self._endings = TaskEndings(turn, dispatcher, context.speculator, self._release)
         self._branching = Branching(context, dispatcher, self.fetches, self._endings)
@@ -108,6 +108,8 @@ class TaskRunner:
                 request = next(iter(turn.swept))
                 del turn.swept[request]
                 self._recovery.sweep(request)
+            elif turn.passed:
+                self._release.release_passed()
             elif turn.releasable:
                 for request in [request for request in turn.releasable if request.yielding]:
                     self._endings.end_unread(request)
@@ -177,6 +179,8 @@ class TaskRunner:
         request = entry.request if isinstance(entry, Task) else entry.segment.task.request
         if request.has_stored or entry.streams:
             self._release.drop_arguments(entry, request)
+        if entry.streams and request.restoring:
+            self._turn.swept[request] = None  # perhaps it has not read all of them
         if entry.parts is not None:
             request.yielding.pop(entry, None)
         if entry is request.root:

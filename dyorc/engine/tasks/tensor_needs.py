@@ -85,7 +85,10 @@ class TensorNeeds:
             self._turn.restorations.append(restoration)
         restoration.waiters.append(waiter)
         if cell is not None and cell not in restoration.cells:
-            restoration.cells[cell] = None
+            if isinstance(waiter, Feed):
+                restoration.feeds[waiter] = None
+            else:
+                restoration.cells[cell] = None
             if not restoration.is_done:
                 self._turn.restorations.append(restoration)  # it may have to go further
 

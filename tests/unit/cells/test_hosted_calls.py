@@ -65,6 +65,30 @@ async def show(first: Number, num_parts: int) -> AsyncIterator[Large]:
         yield part
 
 
+async def test_a_stream_of_100_large_parts_through_two_programs_holds_bounded_memory() -> None:
+    async with celled(relayed.gallery, arena_bytes=2**29) as orchestrator:
+        most, found = 0, []
+        async for together in parts_of(orchestrator, relayed.gallery, 100):
+            most = max(most, used_bytes(orchestrator))
+            found += [int(part[0][0]) for part in together]
+            del together
+        assert found == [2 + at for at in range(100)]
+        assert _PART_BYTES <= most < 50 * _PART_BYTES, "two streams, each at most 16 parts ahead, and what is on its way"
+        await until_idle(orchestrator)
+
+
+async def test_parts_wait_for_room_in_a_full_arena_and_others_go_on() -> None:
+    async with celled(show, relayed.relay, arena_bytes=2**25) as orchestrator:
+        slow = parts_of(orchestrator, show, 12)
+        assert int((await anext(slow))[0][0][0]) == 1
+        await wait_until_async(lambda: used_bytes(orchestrator) >= 3 * _PART_BYTES, "it is full")
+        found = await values(orchestrator, relayed.relay, 50, 0.0)
+        assert found == [int(total) for total in np.cumsum([2 * (1 + at) for at in range(50)])]
+        rest = [int(part[0][0]) async for together in slow for part in together]
+        assert rest[-1] == 12
+        await until_idle(orchestrator)
+
+
 async def test_a_stream_that_finds_no_room_for_too_long_fails_after_its_parts() -> None:
     async with celled(show, arena_bytes=2**25, arena_wait_s=0.2) as orchestrator:
         slow = parts_of(orchestrator, show, 12)

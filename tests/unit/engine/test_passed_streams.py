@@ -172,3 +172,63 @@ def test_the_time_of_a_program_does_not_count_while_it_has_nothing_to_read() -> 
     world.finish_all()
     assert world.result(request).tolist() == [14, 22]
     world.check_nothing_is_left()
+
+
+# Long streams
+
+
+@dyorc.workflow
+async def long_sums(x: Vector) -> AsyncIterator[Vector]:
+    async for part in running_sum(count_along(x, length=200)):
+        yield part
+
+
+@dyorc.workflow
+async def long_sum(x: Vector) -> Vector:
+    return sum_up(running_sum(count_along(x, length=200)), x)
+
+
+def most_kept(world: World) -> int:
+    """Lets all programs run to their ends. Returns the most blocks that were kept meanwhile."""
+    most = 0
+    while (batch := world.next_batch()) is not None:
+        world.finish(batch)
+        most = max(most, len(world.engine.leases.counts))
+    return most
+
+
+SUMS = np.cumsum(1 + np.arange(200)).tolist()
+
+
+@pytest.mark.parametrize("stored", STORED[1:3])
+def test_a_long_stream_through_programs_keeps_a_few_parts(stored: dict[str, Any]) -> None:
+    world = yielding_world(max_untaken_parts=4, **stored)
+    request = world.submit(long_sums, [1, 1])
+    assert most_kept(world) <= 30
+    assert [part[0] for part in world.part_values(request)] == SUMS
+    request = world.submit(long_sum, [0, 0])
+    assert most_kept(world) <= 30
+    assert world.result(request)[0] == np.cumsum(np.cumsum(np.arange(200)))[-1]
+    world.check_nothing_is_left()
+
+
+@pytest.mark.parametrize(("num_before", "num_replicas"), [(50, 2), (300, 1), (590, 1)])
+@pytest.mark.parametrize("lost", [(running_sum,), (count_along,), (sum_up,), (sum_up, running_sum), (count_along, running_sum)])
+def test_a_lost_reader_reads_a_long_stream_again_as_it_is_made_again(
+    lost: tuple[dyorc.Program, ...], num_before: int, num_replicas: int
+) -> None:
+    world = yielding_world(max_untaken_parts=4, is_placing=True)
+    for program in lost * (num_replicas - 1):
+        world.join(program)
+    request = world.submit(long_sum, [0, 0])
+    for _ in range(num_before):
+        if (batch := world.next_batch()) is not None:
+            world.finish(batch)
+    for program in lost:
+        running = [batch.action.replica_id for batch in world.batches(program)]  # none, if it has ended
+        world.leave((running or [name for name in world.process_of if name.startswith(program.name)])[0])
+        world.join(program)
+    assert most_kept(world) <= 40
+    assert world.result(request)[0] == np.cumsum(np.cumsum(np.arange(200)))[-1]
+    assert len(world.sizes(count_along)) <= 2 + len(lost)
+    world.check_nothing_is_left()

@@ -11,6 +11,7 @@ import random
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ def run(num_chats: int, num_clients: int, seed: int = 1) -> tuple[dict[str, Any]
         with ThreadPoolExecutor(num_clients) as pool, dyorc.Client(server.url, timeout_s=TIMEOUT_S) as client:
             for share in (_WARM_UP, *[(1 - _WARM_UP) / _NUM_STRETCHES] * _NUM_STRETCHES):
                 drawn = [(chance.randrange(1000), chance.randint(1, _MAX_TOKENS)) for _ in range(round(share * num_chats))]
-                wrong += [fault for fault in pool.map(lambda one: _fault_of(client, *one), drawn) if fault]
+                wrong += [fault for fault in pool.map(partial(_fault_of, client), *zip(*drawn, strict=True)) if fault]
                 memory.append(process.memory_info().rss / 2**20)
         seconds = time.monotonic() - started_s
         wrong += _left_in(server)

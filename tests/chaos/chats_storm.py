@@ -16,7 +16,7 @@ import statistics
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from dyorc.testing import ServerProcess
@@ -166,7 +166,7 @@ def run_evict(seed: int, num_clients: int, num_answers: int = 5) -> tuple[dict[s
 @contextlib.contextmanager
 def _asked(
     chats: Sequence[Chat], num_clients: int, seed: int, environment: dict[str, str]
-) -> Iterator[tuple[ServerProcess, ChatsLoad]]:
+) -> Generator[tuple[ServerProcess, ChatsLoad]]:
     """Runs a cell with clients."""
     with serving(TARGETS, in_process=True, **environment) as server:
         with ChatsLoad(server.url, chats, num_clients, seed) as load:

@@ -1,5 +1,6 @@
 """Drawn questions for `examples/chat`, and what its workflows must answer, by the plain loop beforehand."""
 
+import itertools
 import random
 import sys
 from dataclasses import dataclass
@@ -79,10 +80,12 @@ def draw_chats(num_chats: int, seed: int) -> list[Chat]:
             question = (draw_harmful(rng) if is_harmful else draw_turn(rng).question).encode()
             prompt = load_tokenizer().prompt(question)
             tokens = answer(model, prompt, MAX_TOKENS)
-            best, is_best_tie = _best_of(model, prompt)
+            likely = _likely_answers(model, prompt)
+            best, second, *_ = sorted(likely, key=lambda one: one.mean, reverse=True)
+            is_best_tie = best.mean - second.mean < _ROUNDING_OF_MEANS or any(each.lead < _ROUNDING for each in likely)
             texts = tuple(_text([token]) for token in tokens)
-            is_tie = _least_lead(model, prompt, tokens) < _ROUNDING
-            chats.append(Chat(question, is_harmful, texts, best, is_tie, is_best_tie))
+            best_text = _text([token for token in best.tokens if token != END])
+            chats.append(Chat(question, is_harmful, texts, best_text, likely[0].lead < _ROUNDING, is_best_tie))
     return chats
 
 
@@ -90,41 +93,43 @@ def _text(tokens: list[int]) -> bytes:
     return load_tokenizer().decode(tokens)
 
 
-def _least_lead(model: Gpt, prompt: list[int], tokens: list[int]) -> float:
-    """Returns by how much the likeliest token is ahead of the second, where that is least."""
-    scores, caches = model.prefill([prompt])
-    if tokens:
-        more, _ = model.verify(torch.tensor([tokens]), caches)
-        scores = torch.cat([scores, more[0]])
-    first, second = scores.topk(2, dim=1).values.unbind(dim=1)
-    return float((first - second).min())
+@dataclass
+class _Likely:
+    """An answer that begins with one of the likeliest tokens.
+
+    Attributes:
+        lead: By how much the likeliest token was ahead of the second, where that was least.
+    """
+
+    tokens: list[int]
+    scores: list[float]
+    cache: Cache
+    lead: float
+
+    @property
+    def mean(self) -> float:
+        return sum(self.scores) / len(self.scores)
 
 
-def _best_of(model: Gpt, prompt: list[int]) -> tuple[bytes, bool]:
-    """Returns the likeliest of the answers that begin with the likeliest tokens, and whether that is within rounding."""
+def _likely_answers(model: Gpt, prompt: list[int]) -> list[_Likely]:
+    """Goes on with each of the likeliest first tokens."""
     scores, (cache,) = model.prefill([prompt])
     begun = scores.log_softmax(dim=1).topk(_NUM_ANSWERS + 1)
-    firsts = begun.values[0].diff().neg()
-    found = [
-        _likely_answer(model, prompt, cache, int(token), float(score))
-        for token, score in zip(begun.indices[0][:_NUM_ANSWERS], begun.values[0], strict=False)
+    first_scores = begun.values[0].tolist()
+    leads = [first - second for first, second in itertools.pairwise(first_scores)]
+    answers = [
+        _Likely([token], [score], cache, lead)
+        for token, score, lead in zip(begun.indices[0].tolist(), first_scores, leads, strict=False)
     ]
-    means = sorted((mean for mean, _, _ in found), reverse=True)
-    is_tie = means[0] - means[1] < _ROUNDING_OF_MEANS or float(firsts.min()) < _ROUNDING
-    _, tokens, _ = max(found, key=lambda one: one[0])
-    return _text([token for token in tokens if token != END]), is_tie or any(lead < _ROUNDING for _, _, lead in found)
-
-
-def _likely_answer(model: Gpt, prompt: list[int], cache: Cache, token: int, score: float) -> tuple[float, list[int], float]:
-    """Returns the mean score of an answer that begins with a token, its tokens, and its least lead."""
-    tokens, scores = [token], [score]
-    caches = [cache]
     for _ in range(MAX_TOKENS - 1):
-        if tokens[-1] == END:
+        growing = [each for each in answers if each.tokens[-1] != END]
+        if not growing:
             break
-        row, caches = model.decode(torch.tensor([tokens[-1]]), caches)
-        best = row.log_softmax(dim=1).max(dim=1)
-        tokens.append(int(best.indices))
-        scores.append(float(best.values))
-    lead = _least_lead(model, [*prompt, token], tokens[1:-1]) if len(tokens) > 1 else float("inf")
-    return sum(scores) / len(scores), tokens, lead
+        rows, caches = model.decode(torch.tensor([each.tokens[-1] for each in growing]), [each.cache for each in growing])
+        values, indices = rows.log_softmax(dim=1).topk(2)
+        for each, (first, second), token, cache in zip(growing, values.tolist(), indices[:, 0].tolist(), caches, strict=True):
+            each.tokens.append(token)
+            each.scores.append(first)
+            each.cache = cache
+            each.lead = min(each.lead, first - second)
+    return answers

@@ -144,3 +144,40 @@ async def test_a_server_that_stops_in_the_middle_closes_what_runs(tmp_path: Path
             await asyncio.to_thread(server.stop)
             await stream.aclose()
     assert log.read_text() == "closed\n"
+
+
+_CODE = """
+from collections.abc import AsyncIterator
+import numpy as np
+from jaxtyping import Int
+import asyncio
+import dyorc
+
+@dyorc.program(batched=False, max_ongoing=8)
+async def words(num: Int[np.ndarray, ""]) -> AsyncIterator[Int[np.ndarray, ""]]:
+    for at in range(int(num)):
+        await asyncio.sleep(0.01)
+        yield np.array({first} + at)
+
+@dyorc.workflow
+async def speak(num: Int[np.ndarray, ""]) -> AsyncIterator[Int[np.ndarray, ""]]:
+    async for word in words(num):
+        yield word
+"""
+
+
+async def test_streams_of_the_old_version_end_as_they_should_while_a_new_one_goes_live(tmp_path: Path) -> None:
+    app = tmp_path / "app.py"
+    app.write_text(_CODE.format(first=0))
+    environment = {"DYORC_STORE": f"sqlite://{tmp_path}/store.sqlite"}
+    with ServerProcess(serve_command(f"{app}:speak", in_process=True), environment=environment) as server:
+        server.wait_until_ready(TIMEOUT_S)
+        async with AsyncClient(server.url, timeout_s=TIMEOUT_S) as client:
+            streams = [client.stream("speak", num=np.array(300)) for _ in range(4)]
+            for stream in streams:
+                assert int(await anext(stream)) == 0
+            app.write_text(_CODE.format(first=1000))
+            await client.deploy(f"{app}:speak")
+            assert [int(word) async for word in client.stream("speak", num=np.array(3))] == [1000, 1001, 1002]
+            for stream in streams:
+                assert [int(word) async for word in stream] == list(range(1, 300))

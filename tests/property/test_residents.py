@@ -63,6 +63,10 @@ def programs_with(limit: int | None, *, can_rebuild: bool) -> dict[str, dyorc.Pr
         def __call__(self, x: Numbers, a: dyorc.Resident[State], b: dyorc.Resident[State]) -> Numbers:
             return np.array([(value_of(i) + 3 * value_of(j) + k) % _MODULUS for i, j, k in zip(a, b, x, strict=True)], np.float32)
 
+    @dyorc.program(max_batch_size=3)
+    def look(x: Numbers) -> Numbers:
+        return x
+
     if can_rebuild:
 
         def rebuild(self: Any, calls: list[dyorc.ChainCall]) -> State:
@@ -72,7 +76,7 @@ def programs_with(limit: int | None, *, can_rebuild: bool) -> dict[str, dyorc.Pr
             return state
 
         Extend.__wrapped__.rebuild = rebuild
-    return {"begin": Begin(), "extend": Extend(), "join": Join()}
+    return {"begin": Begin(), "extend": Extend(), "join": Join(), "look": look}
 
 
 def workflow_of(plan: Plan, programs: dict[str, dyorc.Program]) -> dyorc.Workflow:
@@ -99,6 +103,8 @@ def workflow_of(plan: Plan, programs: dict[str, dyorc.Program]) -> dyorc.Workflo
                         del states[at % len(states)]
                 case ("if", yes, no):
                     x = await carry_out(yes if await dyorc.when(x, is_even) else no, x, states)
+                case ("if looked at", yes, no):
+                    x = await carry_out(yes if await dyorc.when(programs["look"](x), is_even) else no, x, states)
                 case ("nested", _):
                     x = nested[step](x)
                 case _:
@@ -133,7 +139,7 @@ def meaning_of(plan: Plan, x: float, states: list[State] | None = None) -> float
                 x = (value_of(states[a % len(states)]) + 3 * value_of(states[b % len(states)]) + x) % _MODULUS
             case ("drop", at) if len(states) > 1:
                 del states[at % len(states)]
-            case ("if", yes, no):
+            case ("if" | "if looked at", yes, no):
                 x = meaning_of(yes if is_even(x) else no, x, states)
             case ("nested", inner):
                 x = meaning_of(inner, x)
@@ -153,9 +159,10 @@ _step = st.one_of(
     st.tuples(st.just("drop"), _at),
 )
 _short = st.lists(_step, max_size=4).map(tuple)
-plans = st.lists(
-    st.one_of(_step, _step, st.tuples(st.just("if"), _short, _short), st.tuples(st.just("nested"), _short)), max_size=8
-).map(tuple)
+_if = st.sampled_from(["if", "if looked at", "if looked at"])
+plans = st.lists(st.one_of(_step, _step, st.tuples(_if, _short, _short), st.tuples(st.just("nested"), _short)), max_size=8).map(
+    tuple
+)
 
 
 class Processes:
@@ -177,7 +184,8 @@ class Processes:
     def join(self) -> None:
         self.num_joined += 1
         for program in self.programs.values():
-            self.world.join(program, f"{program.name}@{self.num_joined}", process=f"P{self.num_joined}")
+            process = f"P{self.num_joined}" if program.options.group else ""
+            self.world.join(program, f"{program.name}@{self.num_joined}", process=process)
 
     def die(self) -> None:
         """Lets a process die, and another take its place."""
@@ -203,13 +211,14 @@ class Processes:
             batch = self.random.choice(list(world.in_flight.values()))
             self.seen["guesses"] += any(call.is_guess for call in world.engine.scheduler.batches[batch.action.batch_id].calls)
             self.seen["rebuilds"] += bool(batch.action.chain)
+            world.advance(0.01)  # without it, nothing is known of the demand, and no guess is made
             world.finish(batch, self.random.choice([0.001, 0.01]))
             processes = world.engine.scheduler.processes
             self.seen["two processes"] += sum(bool(process.residents) for process in processes.by_name.values()) > 1
         else:
             raise AssertionError("it does not end")
         scheduler = self.world.engine.scheduler
-        self.seen["evictions"] += sum(scheduler.report(name)["num_evicted"] for name in self.programs)
+        self.seen["evictions"] += sum(scheduler.report(name).get("num_evicted", 0) for name in self.programs)
 
     def check_bytes(self) -> None:
         """The engine counts what the processes hold."""
@@ -221,7 +230,7 @@ class Processes:
 _TALLY = Tally()
 
 
-@comes_across(_TALLY, "losses", "evictions", "rebuilds", "two processes")
+@comes_across(_TALLY, "guesses", "losses", "evictions", "rebuilds", "two processes")
 @settings(max_examples=examples(400, share=1.0))
 @given(
     plan=plans,

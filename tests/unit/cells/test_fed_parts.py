@@ -119,7 +119,7 @@ async def test_a_part_that_is_freed_before_it_is_read_is_reported_as_lost(tmp_pa
 async def test_a_part_that_is_freed_while_it_is_read_is_reported_as_lost(tmp_path: Path) -> None:
     async with fed(tmp_path) as call:
         lost, is_freed = call.make(2), threading.Event()
-        call.hosted.thread.post(lambda: is_freed.wait(TIMEOUT_S) and None)  # the part is copied only then
+        call.hosted.thread.run(lambda: is_freed.wait(TIMEOUT_S))  # the part is copied only then
         call.feed(0, lost)
         call.path.release([(lost,)])
         is_freed.set()

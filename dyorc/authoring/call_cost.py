@@ -56,7 +56,7 @@ class CallCost:
         """Returns the cost of a call whose inputs were checked.
 
         Raises:
-            ProgramError: If the function raises, or returns anything but a finite number of at least 0.
+            ProgramError: If the function raises anything, or returns anything but a finite number of at least 0.
         """
         inputs: dict[str, Any] = {
             name: ShapedInput(self._batch_keys.padded_shape(at, tensors[at].shape), dtype) for at, name, dtype in self._tensors
@@ -66,7 +66,7 @@ class CallCost:
             value: Any = self._function(**inputs)
             cost = math.nan if isinstance(value, bool | str | bytes) else float(value)
             shown = "" if 0 <= cost < math.inf else bounded(repr(value))
-        except Exception as error:
+        except BaseException as error:  # also SystemExit: this runs where the server does
             text = f"the cost of a call could not be computed: {text_of(error)}"
             raise ProgramError(self._program, type_name(error), text) from error
         if shown:

@@ -366,9 +366,9 @@ class ExecutionPath:
                 parts = outputs.flatten(value, f"workflow {workflow.name!r}", verb)
             goes_on = verb == "yielded"
             return tuple([_argument(workflow, spec, part, goes_on) for spec, part in zip(outputs.tensors, parts, strict=True)])
-        except WorkflowError:
+        except (WorkflowError, StepInterrupted):
             raise
-        except Exception as error:
+        except BaseException as error:  # also SystemExit: an object that becomes an array may raise anything
             raise WorkflowError(f"workflow {workflow.name!r} {verb} something that is not a result: {text_of(error)}") from None
 
     def _returned(self, value: Any) -> Stop:

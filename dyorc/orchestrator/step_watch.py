@@ -99,8 +99,8 @@ class StepWatch:
         self._started_ns = 0
         self._disarm()
         return (
-            f"workflow {self._workflow!r} {self.interruption()}: it awaited nothing, and all requests wait while a workflow computes "
-            f"or sleeps, so do such work in a program"
+            f"workflow {self._workflow!r} {self.interruption()}: it awaited nothing, and all requests wait while a workflow "
+            f"computes or sleeps, so do such work in a program"
         )
 
     def interruption(self) -> str:

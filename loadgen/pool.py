@@ -10,8 +10,8 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 
 Tensors: TypeAlias = Mapping[str, np.ndarray[Any, Any]]
-"""The tensors of one request by name, without a batch dimension. Strings are arrays of dtype object that hold bytes; a `Pool` takes
-NumPy's own strings, too, and single values."""
+"""The tensors of one request by name, without a batch dimension. Strings are arrays of dtype object that hold bytes; a `Pool`
+takes NumPy's own strings, too, and single values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

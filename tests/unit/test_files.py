@@ -76,7 +76,11 @@ def test_a_single_text_and_a_number_are_written_and_printed(tmp_path: Path) -> N
     outputs = {"text": b"ab\0", "number": np.float32(2.5), "texts": np.array([b"a"], object)}
     write_outputs(path, outputs)
     with np.load(path) as stored:
-        assert {name: stored[name].shape for name in stored.files if name != "text.lengths"} == {"text": (), "number": (), "texts": (1,)}
+        assert {name: stored[name].shape for name in stored.files if name != "text.lengths"} == {
+            "text": (),
+            "number": (),
+            "texts": (1,),
+        }
         assert (stored["text"].item(), stored["text.lengths"].item(), stored["number"].item()) == (b"ab", 3, 2.5)
     shown = io.StringIO()
     print_outputs(Console(file=shown, width=80), outputs)

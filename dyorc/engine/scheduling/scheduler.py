@@ -156,6 +156,7 @@ class Scheduler:
             self._parking.park_surplus(process)
         pools = [self.pools[name] for name in turn.touched if name in self.pools]
         turn.touched.clear()
+        ongoing = [pool for pool in pools if pool.ongoing]
         for pool in pools:
             if pool.suspects.waiting and not self._retrying.is_another_tried(pool, self.pools):
                 pool.release_suspect(turn.now_ns)
@@ -168,6 +169,9 @@ class Scheduler:
         for pool in pools:
             while pool.guesses.size and (formed := self._former.form_guesses(pool)) is not None:
                 self._sender.send(pool, formed)
+        for pool in ongoing:
+            if pool.queue.size:
+                self._ongoing.make_way(pool)
         for call in turn.queued:
             if call.state is CallState.QUEUED:  # those in a batch fetch their inputs with it
                 self.staging.stage(call, self.pools[call.callee.name])

@@ -298,6 +298,7 @@ class TaskRunner:
             case Blocked(pending=pending, unfetched=unfetched):
                 for future in pending:
                     future.add_waiter(path)
+                    self._turn.want(future)
                 for future in unfetched:
                     self.fetches.fetch(path, future)
             case Undecided() | StreamFull():

@@ -80,7 +80,8 @@ def test_rows_of_texts_are_requests_of_one_text_each(tmp_path: Path) -> None:
 
 def test_texts_and_numbers_may_be_given_as_they_are(tmp_path: Path) -> None:
     texts: list[Any] = [np.array("why?"), np.array(b"why?"), b"why?", "why?", np.array(b"why?", object)]
-    pool = Pool(inputs=[{"question": text} for text in texts], answers=[{"y": 2.5}] * len(texts))
+    answers: list[Any] = [{"y": 2.5}] * len(texts)
+    pool = Pool(inputs=[{"question": text} for text in texts], answers=answers)
     pool.save(tmp_path / "pool.npz")
     for known in (pool, Pool.load(tmp_path / "pool.npz")):
         assert all(row["question"].dtype == object and row["question"].item() == b"why?" for row in known.inputs)

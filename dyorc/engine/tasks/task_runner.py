@@ -279,7 +279,9 @@ class TaskRunner:
 
     def _too_many_calls(self, callee: Program | Workflow) -> WorkflowLimitError:
         limit = self._config.max_calls_per_request
-        return WorkflowLimitError(f"the request made more than {limit} calls, the last of {callee.name!r}")
+        return WorkflowLimitError(
+            f"the request made more than {limit} calls (engine.max_calls_per_request), the last of {callee.name!r}"
+        )
 
     # Steps
 

@@ -63,7 +63,7 @@ class RequestLifecycle:
         request.context.identity, request.context.number = event.identity, event.request_id
         request.context.story = event.story
         request.waits_for_effects = workflow.wait_for_effects or terms.waits_for_effects
-        arguments = tuple([Argument(Future.ready(tensor), 0) for tensor in event.inputs])
+        arguments = tuple([Argument(Future.ready(context, tensor), 0) for tensor in event.inputs])
         for tensor, argument in zip(event.inputs, arguments, strict=True):
             if tensor.block:
                 request.has_stored = True
@@ -200,8 +200,10 @@ class RequestLifecycle:
         root = request.root
         if request.failed_effects:
             self._report_failures(request)
-        if request.has_effects and root is not None:
-            self._endings.abandon(root)  # an effect that failed early leaves work behind that it did not wait for
+        if (request.has_effects or request.yielding) and root is not None:
+            # An effect that failed early leaves work behind that it did not wait for, and a call that has read enough of a
+            # stream the producer of the rest.
+            self._endings.abandon(root)
         if request.restoring:
             self._recovery.forget(request)
         self._turn.swept.pop(request, None)

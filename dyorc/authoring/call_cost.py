@@ -66,7 +66,7 @@ class CallCost:
             value: Any = self._function(**inputs)
             cost = math.nan if isinstance(value, bool | str | bytes) else float(value)
             shown = "" if 0 <= cost < math.inf else bounded(repr(value))
-        except Exception as error:
+        except BaseException as error:  # no error of user code may end the engine
             text = f"the cost of a call could not be computed: {text_of(error)}"
             raise ProgramError(self._program, type_name(error), text) from error
         if shown:

@@ -107,6 +107,7 @@ def when(ref: Ref, predicate: Callable[[Any], Any] = bool, *, likely: bool | Non
         predicate: A pure function from the value (NumPy) to a bool.
         likely: The usual outcome, used until DyOrc has seen enough requests.
     """
+    likely = None if likely is None else bool(likely)  # here, where an error is the workflow's
     return _record(Decision(DecisionKind.WHEN, ref, predicate, _site(), likely))
 
 

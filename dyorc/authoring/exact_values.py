@@ -5,7 +5,7 @@ never share an entry, or one would get the work of the other. Identical means of
 """
 
 import struct
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from types import NoneType
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dyorc.authoring.signature import StaticValue
+from dyorc.errors import bounded
 
 _DOUBLE = struct.Struct("<d")
 _SELF_EVIDENT = frozenset((NoneType, bool, int, str, bytes))
@@ -48,10 +49,16 @@ class Exact:
         return self._hash
 
     def __str__(self) -> str:
-        return str(self.value)
+        return self._shown(str)
 
     def __repr__(self) -> str:
-        return repr(self.value)
+        return self._shown(repr)
+
+    def _shown(self, show: Callable[[Any], str]) -> str:
+        try:
+            return bounded(show(self.value))
+        except Exception:  # users' classes may raise anything
+            return f"a {type(self.value).__name__}"
 
 
 class _OpaqueObject:

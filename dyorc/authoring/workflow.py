@@ -99,6 +99,22 @@ def of_program(program: Program) -> Workflow:
     return Workflow(program.name, call, program.signature, (program,))
 
 
+def as_model(target: Workflow | Program) -> Workflow:
+    """Returns what is served as a model: the workflow itself, or one that makes one call of a program.
+
+    Raises:
+        DefinitionError: If only workflows can call it, as it takes a stream or has residents.
+    """
+    if isinstance(target, Program):
+        return of_program(target)
+    if streams := target.signature.streams:
+        raise DefinitionError(
+            f"workflow {target.name!r} cannot be a model: it takes the stream {streams[0].name!r}, which no request can pass; "
+            f"serve a workflow that calls it"
+        )
+    return target
+
+
 @overload
 def workflow(function: WorkflowFunction, /) -> Workflow: ...
 @overload
@@ -133,7 +149,7 @@ def workflow(
 
     def decorate(function: WorkflowFunction) -> Workflow:
         is_streaming = inspect.isasyncgenfunction(function)
-        if not is_streaming and not inspect.iscoroutinefunction(function):
+        if not (is_streaming or inspect.iscoroutinefunction(function)) or not hasattr(function, "__code__"):  # as a partial
             raise DefinitionError(f"@dyorc.workflow decorates an `async def`, got {function!r}")
         chosen = name or function.__name__
         if not isinstance(wait_for_effects, bool):  # pyright: ignore[reportUnnecessaryIsInstance]

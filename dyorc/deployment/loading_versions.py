@@ -13,7 +13,7 @@ from dyorc.authoring.fingerprints import Fingerprints
 from dyorc.authoring.loading import programs_of
 from dyorc.authoring.overrides import override
 from dyorc.authoring.program import Program
-from dyorc.authoring.workflow import Workflow, of_program
+from dyorc.authoring.workflow import Workflow, as_model, of_program
 from dyorc.deployment.state import Version
 from dyorc.models.offers import FIRST_VERSION, ModelKey
 from dyorc.models.registry import ServedModel
@@ -111,11 +111,12 @@ def load_bundle(bundle: Bundle, overrides: Mapping[str, Mapping[str, Any]]) -> t
     """Imports code below a separate package. Its programs get the settings' options for them.
 
     Raises:
-        DefinitionError: If it cannot be imported, or cannot have such options.
+        DefinitionError: If it cannot be imported, cannot be a model, or cannot have such options.
     """
     importer = BundleImporter(bundle, new_package())
     target = import_outside_of_loop(importer.load)
     try:
+        as_model(target)
         for program in programs_of(target):
             if (changes := overrides.get(program.name)) is not None:
                 override(program, changes)

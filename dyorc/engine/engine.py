@@ -174,7 +174,7 @@ class Engine:
             case RequestCancelled(request_id=request_id):
                 self.tasks.answering.cancel(request_id, RequestCancelledError("the request was cancelled"))
             case TimerFired():
-                pass  # due timers are handled after the events of every turn
+                self.timers.forget_announcement()  # due timers are handled after the events of every turn
             case ProgramAdded():
                 self._add(event)
             case ProgramRemoved():

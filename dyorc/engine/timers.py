@@ -76,6 +76,10 @@ class Timers:
             self._announced_ns = None
         return due
 
+    def forget_announcement(self) -> None:
+        """Notes that the shell's timer has fired. It may be early: clocks of event loops are coarse. Then it is set again."""
+        self._announced_ns = None
+
     def next_announcement(self) -> int | None:
         """Returns when the shell has to wake the engine, if it does not know yet."""
         if not self._heap:

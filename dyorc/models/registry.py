@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from dyorc.authoring.program import Program
-from dyorc.authoring.workflow import Workflow, of_program
+from dyorc.authoring.workflow import Workflow, as_model, of_program
 from dyorc.errors import DefinitionError
 from dyorc.models.offers import ModelKey, Offer, Offers
 
@@ -79,15 +79,14 @@ class ModelRegistry:
         """Collects workflows and programs.
 
         Raises:
-            DefinitionError: If two of them have the same name, or a program cannot be a model by itself.
+            DefinitionError: If two of them have the same name, or one cannot be a model.
         """
         workflows: dict[str, Workflow] = {}
         programs: dict[str, Program] = {}
         for target in targets:
             if isinstance(target, Workflow) and workflows.setdefault(target.name, target) is not target:
                 raise DefinitionError(f"two workflows are named {target.name!r}; rename one with @dyorc.workflow(name=...)")
-            if isinstance(target, Program):
-                of_program(target)
+            as_model(target)
             for program in (target,) if isinstance(target, Program) else target.programs:
                 if programs.setdefault(program.name, program) is not program:
                     raise DefinitionError(f"two programs are named {program.name!r}; rename one with .with_options(name=...)")

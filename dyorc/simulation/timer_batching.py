@@ -90,6 +90,16 @@ class TimerScheduler:
     def grant(self, call: Call) -> None:
         """Does nothing: simulated programs do not yield."""
 
+    def restart(self, call: Call) -> None:
+        """Does nothing: simulated programs do not yield."""
+
+    def evict(self, blocks: Iterable[BlockId]) -> None:
+        """Does nothing: simulated programs hold no residents."""
+
+    def process_for(self, call: Call) -> str:
+        """Returns nothing: simulated programs hold no residents."""
+        return ""
+
     def feed(self, call: Call, stream: int, index: int, tensors: tuple[TensorRef, ...]) -> None:
         """Does nothing: simulated programs read no streams."""
 

@@ -26,7 +26,7 @@ from dyorc.transport.arena_views import ArenaView
 from dyorc.transport.column_codec import ColumnHeader, Frame, StoredColumn, StoredRows
 from dyorc.transport.grpc_tensors import Endpoint, GrpcTensorServer, GrpcTier
 from dyorc.transport.inbox import BatchBuffers, Inbox
-from dyorc.transport.messages import BatchRequest, decode, encode
+from dyorc.transport.messages import BatchRequest, ResidentColumn, decode, encode
 from dyorc.transport.outbox import Outbox
 from dyorc.transport.tier_routes import Routes
 from dyorc.transport.tiers import TensorHolder
@@ -192,7 +192,8 @@ def consume(pipe: Connection, address: str, name: str, public: str, secret: str,
             peer, header, *frames = (frame.buffer for frame in router.recv_multipart(copy=False))
             message = decode(header)
             assert isinstance(message, BatchRequest)
-            (rows,) = inbox.read(message.columns, frames, message.holders)
+            columns = [column for column in message.columns if not isinstance(column, ResidentColumn)]
+            (rows,) = inbox.read(columns, frames, message.holders)
             if len(rows) == _NUM_ENDS and name == "shared_memory_gather":
                 rows = _gather(batch, list(rows))  # as a replica's executor does
             router.send_multipart([bytes(peer), reply_to(np.asarray(rows[0]))])

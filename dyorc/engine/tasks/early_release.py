@@ -165,7 +165,9 @@ class EarlyRelease:
             if parts is None or segment is None or parts.is_unbounded or parts.taken_by or parts.first_held < inf:
                 continue
             task = segment.task
-            if segment.is_certain and task.paths and not any(path.assumed for path in task.paths):
+            if not segment.is_certain:
+                continue
+            if task.state is not TaskState.ACTIVE or (task.paths and not any(path.assumed for path in task.paths)):
                 unread.append(entry)
         return unread
 

@@ -111,7 +111,7 @@ class ExecutionPath:
         self.is_closed = False
         self.num_parts = 0
         self.awaits_room = False
-        self._coroutine: Coroutine[Any, Any, Any] | Generating = _open(task)
+        self._coroutine: Coroutine[Any, Any, Any] | Generating | None = None  # until it runs: making it may fail
 
     def run(self, guide: Guide) -> Stop:
         """Runs as far as the values allow.
@@ -140,6 +140,8 @@ class ExecutionPath:
         coroutine, perhaps amid another run, which would then record the calls of this one.
         """
         coroutine: Any = self._coroutine
+        if coroutine is None:
+            return
         for _ in range(MAX_REFUSALS):
             with contextlib.suppress(BaseException):
                 coroutine.close()
@@ -148,8 +150,10 @@ class ExecutionPath:
 
     def _run(self) -> Stop:
         try:
-            if self._wanted is None:
-                self._wanted = self._coroutine.send(None)
+            coroutine = self._coroutine
+            if coroutine is None:
+                coroutine = self._coroutine = _open(self.segment.task)
+                self._wanted = coroutine.send(None)
             while True:
                 if self._refusal is not None:
                     raise self._refusal
@@ -161,11 +165,11 @@ class ExecutionPath:
                     if task.request.has_effects:
                         task.request.raised.append((reply, task))
                     try:
-                        self._wanted = self._coroutine.throw(reply.with_traceback(None))
+                        self._wanted = coroutine.throw(reply.with_traceback(None))
                     finally:
                         _forget_frames(reply)
                 else:
-                    self._wanted = self._coroutine.send(reply[0])
+                    self._wanted = coroutine.send(reply[0])
         except StopIteration as stop:
             return self._returned(stop.value) if self._refusal is None else Raised(self._refusal)
         except DyOrcError as error:
@@ -366,9 +370,9 @@ class ExecutionPath:
                 parts = outputs.flatten(value, f"workflow {workflow.name!r}", verb)
             goes_on = verb == "yielded"
             return tuple([_argument(workflow, spec, part, goes_on) for spec, part in zip(outputs.tensors, parts, strict=True)])
-        except WorkflowError:
+        except (WorkflowError, StepInterrupted):
             raise
-        except Exception as error:
+        except BaseException as error:  # of the user's objects
             raise WorkflowError(f"workflow {workflow.name!r} {verb} something that is not a result: {text_of(error)}") from None
 
     def _returned(self, value: Any) -> Stop:
@@ -429,7 +433,10 @@ class ExecutionPath:
     def _current_line(self) -> str:
         """Returns where the coroutine stands, as deep as the user's file goes."""
         deepest: Any = self._coroutine
-        file = self._workflow.function.__code__.co_filename
+        code = self._workflow.function.__code__
+        if deepest is None:
+            return str(DecisionSite(code, code.co_firstlineno))
+        file = code.co_filename
         if deepest.cr_running:
             return _running_line(file, deepest.cr_code)
         while isinstance(deepest.cr_await, CoroutineType) and deepest.cr_await.cr_code.co_filename == file:

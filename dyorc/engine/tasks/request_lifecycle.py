@@ -200,8 +200,10 @@ class RequestLifecycle:
         root = request.root
         if request.failed_effects:
             self._report_failures(request)
-        if request.has_effects and root is not None:
-            self._endings.abandon(root)  # an effect that failed early leaves work behind that it did not wait for
+        if (request.has_effects or request.yielding) and root is not None:
+            # An effect that failed early leaves work behind that it did not wait for, and a call that has read enough of a
+            # stream the producer of the rest.
+            self._endings.abandon(root)
         if request.restoring:
             self._recovery.forget(request)
         self._turn.swept.pop(request, None)

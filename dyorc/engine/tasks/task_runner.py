@@ -33,7 +33,7 @@ from dyorc.engine.tasks.task_endings import TaskEndings
 from dyorc.engine.tasks.tensor_needs import Fetches, TensorNeeds
 from dyorc.engine.tasks.trace_events import trace_decision, trace_immediate_outcome, trace_wait
 from dyorc.engine.turn import CallDeferred, CallDone, CallFailed, CallLate, CallPart, CallStarted, CallUnready, InputTaken
-from dyorc.errors import DyOrcError, NotDeployedError, WorkflowError, WorkflowLimitError
+from dyorc.errors import DefinitionError, DyOrcError, NotDeployedError, WorkflowError, WorkflowLimitError
 
 
 class TaskRunner:
@@ -255,6 +255,8 @@ class TaskRunner:
                 f"If the workflow reaches it in a way that cannot "
                 f"be read from its code, declare it: @dyorc.workflow(programs=[...])"
             )
+        if isinstance(callee, Workflow):
+            _check_programs(callee)
         num_calls = request.num_calls if segment.is_certain else request.num_calls + request.num_guessed
         if num_calls >= self._config.max_calls_per_request:
             raise self._too_many_calls(callee)
@@ -374,3 +376,15 @@ class TaskRunner:
             self._finish(task, Raised(self._too_many_calls(task.callee)))
         if task.stream is not None:
             self._parts.pump(task)
+
+
+def _check_programs(callee: Workflow) -> None:
+    """Has the programs of a workflow found, once, where an error is its caller's.
+
+    Raises:
+        WorkflowError: If two of them have the same name.
+    """
+    try:
+        _ = callee.is_pure
+    except DefinitionError as error:
+        raise WorkflowError(f"{error}") from None

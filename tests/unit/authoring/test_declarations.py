@@ -1,5 +1,6 @@
 """What cannot work is refused where it is declared; what Python's classes can do, program classes can, too."""
 
+import functools
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 import dyorc
+from dyorc.authoring.bundles import Bundle
 from dyorc.authoring.loading import load
 from dyorc.authoring.workflow import of_program
+from dyorc.deployment.loading_versions import load_bundle
 from dyorc.errors import DefinitionError, ModuleImportError
+from dyorc.models.registry import ModelRegistry
 
 B = Float[np.ndarray, "batch n"]
 V = Float[np.ndarray, " n"]
@@ -255,3 +259,35 @@ def test_only_plain_functions_have_residents() -> None:
         @dyorc.program(batched=False)
         async def decode(cache: dyorc.Resident[list[int]]) -> AsyncIterator[V]:
             yield np.zeros(2)
+
+
+def test_what_takes_a_stream_is_no_model(tmp_path: Path) -> None:
+    file = tmp_path / "takes_a_stream.py"
+    file.write_text(_TAKES_STREAM)
+    message = "workflow 'shorten' cannot be a model: it takes the stream 'words', which no request can pass; serve a workflow"
+    with pytest.raises(DefinitionError, match=message):
+        ModelRegistry.of([load(f"{file}:shorten")])
+    with pytest.raises(DefinitionError, match=message):
+        load_bundle(Bundle.of(f"{file}:shorten", "takes_a_stream"), {})
+
+
+_TAKES_STREAM = """
+from collections.abc import AsyncIterator
+import numpy as np
+import dyorc
+
+Word = dyorc.Bytes[np.ndarray, ""]
+
+@dyorc.workflow
+async def shorten(words: AsyncIterator[Word]) -> AsyncIterator[Word]:
+    async for word in words:
+        yield word
+"""
+
+
+def test_a_workflow_is_a_function_of_its_own() -> None:
+    async def scaled(x: V, factor: float) -> V:
+        return x
+
+    with pytest.raises(DefinitionError, match=r"decorates an `async def`, got functools\.partial"):
+        dyorc.workflow(name="doubled")(functools.partial(scaled, factor=2.0))

@@ -8,7 +8,7 @@ import pytest
 
 import dyorc
 from dyorc.config import EngineConfig
-from dyorc.engine.events import RequestCancelled, ValueFetched
+from dyorc.engine.events import RequestCancelled, TimerFired, ValueFetched
 from dyorc.engine.scheduling.lanes import Lanes
 from dyorc.errors import CapacityError, DeadlineError, RequestCancelledError, TransportError
 from tests.unit.engine.driver import World
@@ -25,6 +25,21 @@ def test_a_request_whose_deadline_passes_fails_and_is_not_dispatched() -> None:
         world.result(request_id)
     world.join(add_one)
     assert world.history == []
+    world.check_nothing_is_left()
+
+
+def test_a_timer_that_fires_early_is_set_again() -> None:
+    world = World([add_one])
+    request_id = world.submit(increment, [1, 1], deadline_s=1.0)
+    due_ns = world.wake_ns
+    assert due_ns is not None
+    for early_ns in (900_000, 1):  # event loops count in milliseconds
+        world.now_ns, world.wake_ns = due_ns - early_ns, None
+        world.tell(TimerFired())
+        assert world.wake_ns == due_ns
+    world.advance(1e-9)
+    with pytest.raises(DeadlineError):
+        world.result(request_id)
     world.check_nothing_is_left()
 
 

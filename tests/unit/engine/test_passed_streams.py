@@ -11,7 +11,7 @@ import dyorc
 from dyorc.errors import ProgramError, WorkflowError
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import Vector, add_one, double
-from tests.unit.engine.yielding_world import count_along, count_up, log, passed_on, running_sum, sum_up, yielding_world
+from tests.unit.engine.yielding_world import count_along, count_up, first_of, log, passed_on, running_sum, sum_up, yielding_world
 
 STORED: list[dict[str, Any]] = [{}, {"is_storing": True}, {"is_placing": True}, {"is_placing": True, "is_fetching": False}]
 
@@ -231,4 +231,59 @@ def test_a_lost_reader_reads_a_long_stream_again_as_it_is_made_again(
     assert most_kept(world) <= 40
     assert world.result(request)[0] == np.cumsum(np.cumsum(np.arange(200)))[-1]
     assert len(world.sizes(count_along)) <= 2 + len(lost)
+    world.check_nothing_is_left()
+
+
+@dyorc.workflow
+async def long_count(x: Vector) -> AsyncIterator[Vector]:
+    async for part in count_up(x, length=50):
+        yield part
+
+
+@dyorc.workflow
+async def first_only(x: Vector) -> Vector:
+    return first_of(count_up(x, length=50))
+
+
+@dyorc.workflow
+async def first_of_a_workflow(x: Vector) -> Vector:
+    return first_of(long_count(x))
+
+
+@dyorc.workflow
+async def first_of_sums(x: Vector) -> Vector:
+    return first_of(running_sum(count_up(x, length=50)))
+
+
+@dyorc.workflow
+async def first_as_part(x: Vector) -> AsyncIterator[Vector]:
+    yield first_of(count_up(x, length=50))
+
+
+@pytest.mark.parametrize("stored", STORED)
+@pytest.mark.parametrize("workflow", [first_only, first_of_a_workflow, first_of_sums, first_as_part])
+def test_what_yields_ends_with_the_request_if_the_last_call_has_read_enough(workflow: Any, stored: dict[str, Any]) -> None:
+    world = yielding_world(max_untaken_parts=2, **stored)
+    request = run(world, workflow, [1, 2])
+    assert request in world.answers
+    world.finish_all()
+    assert log[-1] == "closed"
+    assert len(log) < 20
+    world.check_nothing_is_left()
+
+
+def test_what_nobody_reads_ends_before_the_answer_of_a_workflow_that_has_returned() -> None:
+    @dyorc.workflow
+    async def first_doubled(x: Vector) -> Vector:
+        return double(first_of(count_up(x, length=50)))
+
+    world = yielding_world(max_untaken_parts=2)
+    request = world.submit(first_doubled, [1, 2])
+    while not world.batches(double):
+        world.finish(world.next_batch())
+    world.finish(world.batches(count_up)[0])
+    assert log[-1] == "closed"
+    assert request not in world.answers
+    world.finish_all()
+    assert world.result(request).tolist() == [2, 4]
     world.check_nothing_is_left()

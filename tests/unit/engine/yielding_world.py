@@ -66,7 +66,13 @@ async def running_sum(parts: AsyncIterator[Vector]) -> AsyncIterator[Vector]:
         yield total
 
 
-PROGRAMS = [sum_up, running_sum, add_one, double, check, send, count_up, count_along, announce, wait_and_add]
+@dyorc.program(batched=False, max_ongoing=4)
+async def first_of(parts: AsyncIterator[Vector]) -> Vector:
+    """Returns the first part, and reads no other."""
+    return await anext(aiter(parts))
+
+
+PROGRAMS = [sum_up, running_sum, first_of, add_one, double, check, send, count_up, count_along, announce, wait_and_add]
 NEVER = SpeculationConfig(enabled=False)
 ALWAYS = SpeculationConfig(margin=0, max_wasted_ratio=0.95, min_probability=0.0, max_depth=8, burst_s=1e6)
 

@@ -261,7 +261,6 @@ class Processes:
             held = [rows[0] for block, rows in self.world.stored.items() if block[0] == process.name]
             assert process.num_bytes == sum(_ITEM_BYTES * len(state) for state in held)
 
-
     @property
     def num_evictions(self) -> int:
         return sum(self.world.engine.scheduler.report(name).get("num_evicted", 0) for name in self.programs)
@@ -316,7 +315,13 @@ _turns = st.lists(
     seed=st.integers(0, 2**32),
 )
 def test_chains_that_meet_are_evicted_a_bounded_number_of_times(
-    turns: tuple[Turn, ...], num_chains: int, asked: list[float], num_processes: int, limit: int | None, can_rebuild: bool, seed: int
+    turns: tuple[Turn, ...],
+    num_chains: int,
+    asked: list[float],
+    num_processes: int,
+    limit: int | None,
+    can_rebuild: bool,
+    seed: int,
 ) -> None:
     """Each moves once to the home of its task; without a home they went back and forth for ever."""
     programs = programs_with(limit, can_rebuild=can_rebuild)

@@ -230,7 +230,7 @@ class Processes:
     def bring_together(self, task: Task, pool: ReplicaPool, residents: Sequence[TensorRef]) -> str:
         """Returns the home of a task. If it has none, it is chosen now: where most of `residents` lie, which meet in a call.
 
-        It stays the same as long as it can, and residents move only there, so each moves once.
+        It stays the same until it has gone or the task gave room to another, and residents move only there, so each moves once.
         """
         home = self.home_of(task, pool)
         if not home:
@@ -242,6 +242,13 @@ class Processes:
             home = most if fit else self.whole_for(pool) or most
             task.homes = {**(task.homes or {}), pool.program.group: home}
         return home
+
+    def leave_homes(self, blocks: Iterable[BlockId]) -> None:
+        """Lets the tasks of residents that give room choose new homes, for these may have none for them soon."""
+        for block in blocks:
+            process = self.by_name.get(block[0])
+            if process is not None and block in process.residents:
+                process.residents[block].task.homes = None
 
     # What they hold
 

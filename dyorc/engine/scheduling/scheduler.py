@@ -84,7 +84,7 @@ class Scheduler:
         policy = SpeculationPolicy(context.speculator, self._appraiser, self.replicas, config.speculation.margin)
         self._former = BatchFormer(context, policy, self.batches)
         self._resident_former = ResidentFormer(
-            self._former, policy, self.evict, lambda call: self._turn.ended.append(CallUnready(call))
+            self._former, policy, self._make_room, lambda call: self._turn.ended.append(CallUnready(call))
         )
 
     def take(self, event: ReplicaEvent) -> None:
@@ -415,6 +415,12 @@ class Scheduler:
         for pool in self.pools.values():
             if pool.has_process and pool.queue.size:
                 self._touch(pool.program.name)
+
+    def _make_room(self, blocks: Iterable[BlockId]) -> None:
+        """Drops residents for want of room. Their tasks begin again like new ones, where there is room."""
+        blocks = list(blocks)
+        self.processes.leave_homes(blocks)
+        self.evict(blocks)
 
     def _leave_residents(self, replica_id: str) -> None:
         """Has residents made again elsewhere, because their process will end soon."""

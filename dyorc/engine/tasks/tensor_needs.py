@@ -51,9 +51,7 @@ class TensorNeeds:
         self._need(request, cell, feed)
         return True
 
-    def _await_arguments(
-        self, request: Request, arguments: Iterable[Argument], waiter: Call | StreamPart | Restoration
-    ) -> bool:
+    def _await_arguments(self, request: Request, arguments: Iterable[Argument], waiter: Call | StreamPart | Restoration) -> bool:
         missing: dict[Future, None] = {}
         for argument in arguments:
             future = argument.future

@@ -113,6 +113,11 @@ class Task:
         self.homes: dict[str, str] | None = None
         self.result: tuple[Argument, ...] = ()
 
+    @property
+    def context(self) -> RequestContext:
+        """That of its request."""
+        return self.request.context
+
     def inputs(self) -> list[Ref]:
         """Returns its arguments, as its own code sees them."""
         group = self.callee.signature.input_group

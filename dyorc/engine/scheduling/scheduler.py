@@ -3,7 +3,7 @@
 This half of the engine knows nothing of requests and workflows. It takes ready calls and reports in `Turn.ended` how they ended.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dyorc.authoring.program import Program
@@ -84,7 +84,7 @@ class Scheduler:
         policy = SpeculationPolicy(context.speculator, self._appraiser, self.replicas, config.speculation.margin)
         self._former = BatchFormer(context, policy, self.batches)
         self._resident_former = ResidentFormer(
-            self._former, policy, self.evict, lambda call: self._turn.ended.append(CallUnready(call))
+            self._former, policy, self._make_room, lambda call: self._turn.ended.append(CallUnready(call))
         )
 
     def take(self, event: ReplicaEvent) -> None:
@@ -227,9 +227,15 @@ class Scheduler:
         self._turn.ended.append(CallUnready(call))
         return False
 
-    def process_for(self, call: Call) -> str:
-        """Returns where the residents of a call have to be made again; empty if anywhere."""
-        return self.processes.whole_for(self.pools[call.callee.name])
+    def home_of(self, call: Call) -> str:
+        """Returns where residents of a call's task have to be made again; empty if anywhere."""
+        pool = self.pools[call.callee.name]
+        return self.processes.home_of(call.segment.task, pool) or self.processes.whole_for(pool)
+
+    def bring_together(self, call: Call, residents: Sequence[TensorRef]) -> str:
+        """Returns where residents that meet in a call are brought together: in the home of its task, which is chosen now if it
+        has none."""
+        return self.processes.bring_together(call.segment.task, self.pools[call.callee.name], residents)
 
     def _enqueue(self, call: Call, pool: ReplicaPool) -> None:
         if pool.load_error is not None and not pool.replicas:
@@ -413,6 +419,12 @@ class Scheduler:
         for pool in self.pools.values():
             if pool.has_process and pool.queue.size:
                 self._touch(pool.program.name)
+
+    def _make_room(self, blocks: Iterable[BlockId]) -> None:
+        """Drops residents for want of room. Their tasks begin again like new ones, where there is room."""
+        blocks = list(blocks)
+        self.processes.leave_homes(blocks)
+        self.evict(blocks)
 
     def _leave_residents(self, replica_id: str) -> None:
         """Has residents made again elsewhere, because their process will end soon."""

@@ -68,7 +68,7 @@ class _PlainRun:
         else:
             results = (value_of(callee, values),)
             self.calls.append((callee, results[0]))
-        refs = [Ref(Future.ready(tensor_of(value)), outputs) for value in results]
+        refs = [Ref(Future.ready(None, tensor_of(value)), outputs) for value in results]
         return Stream(refs, outputs) if callee.is_streaming else refs[0]
 
     def mistake(self, error: InvalidInputError) -> WorkflowError:
@@ -80,7 +80,9 @@ class _PlainRun:
         signature = workflow.signature
         tensors, rest = iter(values), iter(statics)
         arguments = [
-            Ref(Future.ready(tensor_of(next(tensors))), signature.input_group, 0) if isinstance(spec, TensorSpec) else next(rest)
+            Ref(Future.ready(None, tensor_of(next(tensors))), signature.input_group, 0)
+            if isinstance(spec, TensorSpec)
+            else next(rest)
             for spec in signature.parameters
         ]
         opened: Any = workflow.function(*arguments)

@@ -63,7 +63,7 @@ class Future:
         self.resident_holds: dict[int, object] | None = None
 
     @classmethod
-    def ready(cls, owner: "RequestContext", *tensors: TensorRef) -> "Future":
+    def ready(cls, owner: "RequestContext | None", *tensors: TensorRef) -> "Future":
         """Returns a future of a request that is filled from the start."""
         future = cls()
         future.owner = owner

@@ -10,7 +10,7 @@ import pytest
 from jaxtyping import Int
 
 import dyorc
-from dyorc.errors import ExecutionError, ProgramError, ProgramLoadError
+from dyorc.errors import ExecutionError, ProgramError, ProgramLoadError, WorkflowError
 
 Number = Int[np.ndarray, ""]
 log: list[Any] = []
@@ -127,6 +127,86 @@ def test_a_program_that_yields_is_run_by_itself() -> None:
     assert list(itertools.islice(parts, 99)) == list(range(99))
     with pytest.raises(ProgramError, match="99 is too much"):
         next(parts)
+
+
+def test_a_program_may_yield_as_many_parts_as_it_is_allowed_and_no_more() -> None:
+    @dyorc.program(batched=False, max_parts=3)
+    def at_most_three(end: Number) -> Iterator[Number]:
+        for number in range(int(end)):
+            yield np.array(number)
+
+    assert list(dyorc.run(at_most_three, 3)) == [0, 1, 2]
+    with pytest.raises(ProgramError, match="more parts than its max_parts allows, 3"):
+        list(dyorc.run(at_most_three, 4))
+
+
+@dyorc.program(batched=False)
+async def first_of(numbers: AsyncIterator[Number]) -> Number:
+    return await anext(aiter(numbers))
+
+
+@dyorc.program(batched=False)
+async def reads_nothing(numbers: AsyncIterator[Number]) -> Number:
+    return np.array(7)
+
+
+@dyorc.workflow
+async def first(start: Number) -> Number:
+    return first_of(count_async(start))
+
+
+@dyorc.workflow
+async def first_sum(start: Number) -> Number:
+    return first_of(add_up(count_plain(start)))
+
+
+@dyorc.workflow
+async def unread(start: Number) -> Number:
+    return reads_nothing(count_async(start))
+
+
+@dyorc.workflow
+async def first_as_part(start: Number) -> AsyncIterator[Number]:
+    yield first_of(count_async(start))
+
+
+def test_it_ends_although_a_stream_was_not_read_to_its_end() -> None:
+    for workflow, expected in ((first, 5), (first_sum, 5), (unread, 7)):
+        assert dyorc.run(workflow, 5) == expected
+        assert log.pop() == "closed"
+    assert list(dyorc.run(first_as_part, 5)) == [5]
+    assert log.pop() == "closed"
+
+
+@dyorc.program(batched=False, max_ongoing=1)
+def alone(start: Number) -> Iterator[Number]:
+    yield start
+    yield start + 1
+    yield start + 2
+
+
+@dyorc.workflow
+async def in_turns(start: Number) -> AsyncIterator[Number]:
+    one, other = aiter(alone(start)), aiter(alone(start))
+    while True:
+        yield await anext(one)
+        yield await anext(other)
+
+
+@dyorc.workflow
+async def sums_in_turns(start: Number) -> AsyncIterator[Number]:
+    one, other = aiter(add_up(alone(start))), aiter(add_up(alone(start)))
+    while True:
+        yield await anext(one)
+        yield await anext(other)
+
+
+@pytest.mark.parametrize("workflow", [in_turns, sums_in_turns])
+def test_it_says_what_waits_for_what_when_nothing_can_go_on(workflow: Any) -> None:
+    with pytest.raises(
+        WorkflowError, match=r"'alone' waits until its part \d is read.*'alone' waits for one .* max_ongoing is 1"
+    ):
+        list(dyorc.run(workflow, 5))
 
 
 def test_programs_that_wait_run_side_by_side() -> None:

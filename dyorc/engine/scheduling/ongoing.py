@@ -50,7 +50,7 @@ class OngoingBatches:
 
     def _limit(self, call: Call) -> int:
         """Returns how many parts a call may send in all, as far as its stream was read."""
-        most = call.callee.options.max_parts
+        most = _most(call)
         if call.parts is None or call.parts.is_unbounded:
             return most
         return min(most, call.parts.num_read + self._max_untaken)
@@ -63,7 +63,7 @@ class OngoingBatches:
         call = batch.calls[0]
         limit = self._limit(call)
         num_more = limit - ongoing.max_parts
-        if num_more <= 0 or (num_more < self._max_untaken // 2 and limit < call.callee.options.max_parts):
+        if num_more <= 0 or (num_more < self._max_untaken // 2 and limit < _most(call)):
             return
         had_credit = ongoing.has_credit
         ongoing.max_parts = limit
@@ -172,3 +172,9 @@ class OngoingBatches:
         is_timed = ongoing.due_ns < NEVER_NS
         batch.timeout = self._timers.set(ongoing.due_ns, TimerKind.EXECUTION, batch.batch_id) if is_timed else None
         return True
+
+
+def _most(call: Call) -> int:
+    """Returns how many parts a call may ever send: one more than its program allows, so that it comes to its end after the
+    last, or fails with the error of a program that yields too many."""
+    return call.callee.options.max_parts + 1

@@ -34,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help chart chart-golden dist test-dist images compose-test demo demo-chat demo-guarded demo-ocr demo-retrieval demo-router demo-speech screenshots prepare test test-pythons test-real test-again test-slow test-quick test-compiled compile pure lint lint-macos format protos docs docs-serve docs-picture docs-metrics docs-packages docs-reference schema
 .PHONY: test-moving equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-streams bench-chat bench-soak bench-gateway bench-hostile
 .PHONY: sizes first-answer
-.PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-compose chaos-hosts chaos-jobs chaos-services chaos-stops clean conformance bench bench-full bench-loadgen peers
+.PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-chat chaos-compose chaos-hosts chaos-jobs chaos-services chaos-stops clean conformance bench bench-full bench-loadgen peers
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -276,6 +276,12 @@ chaos: $(VENV)/.dev ## Kill orchestrator and replicas 200 times under load: noth
 
 chaos-cells: $(VENV)/.dev ## Kill, stop and crash cells 60 times under load: others notice nothing, nothing left; the last line is JSON
 	$(BIN)/python -m tests.chaos.cells_storm
+
+chaos-chat: $(VENV)/.dev $(CHAT) ## Kill processes with caches of chats 100 times, cells 10 times, then too little room, then 10,000 chats; the last line is JSON
+	$(BIN)/python -m tests.chaos.chats_storm
+	$(BIN)/python -m tests.chaos.chats_storm --cells 2 --kills 10
+	$(BIN)/python -m tests.chaos.chats_storm --evict
+	$(BIN)/python -m tests.chaos.chats_soak
 
 chaos-hosts: $(VENV)/.dev ## Kill, stop and cut off orchestrators, gateways and a host, two hosts and a Ray cluster, 24 times (root); the last line is JSON
 	$(BIN)/python -m tests.chaos.hosts_storm

@@ -421,6 +421,8 @@ class ProgramOverrides(_Section):
     """Most calls in a batch."""
     max_batch_cost: float | None = Field(default=None, gt=0)
     """Most that the calls of a batch cost together, of a program whose code declares what a call costs."""
+    max_resident_bytes: int | None = Field(default=None, ge=1)
+    """Most bytes of residents in a process of its group; the smallest limit of the group counts."""
     num_replicas: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
     """Copies on Ray; "auto" scales between 1 and 100. Replaces an `autoscaling_config` in the code."""
     autoscaling_config: dict[str, Any] | None = None

@@ -56,7 +56,7 @@ class CallCost:
         """Returns the cost of a call whose inputs were checked.
 
         Raises:
-            ProgramError: If the function raises, or returns anything but a finite number of at least 0.
+            ProgramError: If the function raises anything, or returns anything but a finite number of at least 0.
         """
         inputs: dict[str, Any] = {
             name: ShapedInput(self._batch_keys.padded_shape(at, tensors[at].shape), dtype) for at, name, dtype in self._tensors

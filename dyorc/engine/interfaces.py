@@ -143,7 +143,13 @@ class Scheduling(Dispatcher, Protocol):
 
 
 class StepMonitor(Protocol):
-    """Measures user code: a step of a workflow, or the predicate of a decision. May interrupt it with `StepInterrupted`."""
+    """Measures user code: a step of a workflow, the predicate of a decision, the cost of a call, or what runs when a workflow is
+    closed. May interrupt it with `StepInterrupted`."""
+
+    @property
+    def is_measuring(self) -> bool:
+        """Whether a step has begun and not ended."""
+        ...
 
     def begin(self, workflow: str) -> None:
         """Begins a step."""
@@ -155,4 +161,8 @@ class StepMonitor(Protocol):
 
     def abort(self) -> str:
         """Ends a step that was interrupted. Returns the text of the error."""
+        ...
+
+    def interruption(self) -> str:
+        """Returns how the last step was interrupted: after how long, and where."""
         ...

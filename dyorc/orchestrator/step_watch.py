@@ -73,6 +73,11 @@ class StepWatch:
 
     # The loop's side
 
+    @property
+    def is_measuring(self) -> bool:
+        """Whether a step has begun and not ended."""
+        return self._started_ns > 0
+
     def begin(self, workflow: str) -> None:
         """Notes that a step of a workflow begins."""
         self._workflow = workflow
@@ -93,11 +98,15 @@ class StepWatch:
         """Notes that the step was interrupted. Returns the text of the error."""
         self._started_ns = 0
         self._disarm()
-        where = f" ({self._place})" if self._place else ""
         return (
-            f"workflow {self._workflow!r} ran for more than {self._limit_s:g} s without awaiting anything{where} and was "
-            f"interrupted: all requests wait while a workflow computes or sleeps, so do such work in a program"
+            f"workflow {self._workflow!r} {self.interruption()}: it awaited nothing, and all requests wait while a workflow "
+            f"computes or sleeps, so do such work in a program"
         )
+
+    def interruption(self) -> str:
+        """Returns how the last step was interrupted: after how long, and where."""
+        where = f" ({self._place})" if self._place else ""
+        return f"ran for more than {self._limit_s:g} s{where} and was interrupted"
 
     def forget(self) -> None:
         """Notes that the engine failed in the middle of a step."""

@@ -20,7 +20,7 @@ class _Ended:
 
 
 class InputStream:
-    """An async iterator over the parts of a stream. Used on the program's loop; any number of tasks may read.
+    """An async iterator over the parts of a stream. Used on the program's loop; any number of tasks may read, each part once.
 
     Args:
         taken: Called with the number of parts taken so far, after each.
@@ -35,6 +35,7 @@ class InputStream:
         self._taken = taken
         self._num_taken = 0
         self.reader: asyncio.Task[Any] | None = None
+        self._is_over = False
 
     def feed(self, part: Any) -> None:
         """Appends a part."""
@@ -51,7 +52,19 @@ class InputStream:
         self.end(error)
 
     def __aiter__(self) -> "InputStream":
+        self.check_begin()
         return self
+
+    def check_begin(self) -> None:
+        """Checks that a loop that begins finds something: its parts, or the end.
+
+        Raises:
+            RuntimeError: If the stream was read to its end before.
+        """
+        if self._is_over:
+            raise RuntimeError(
+                "the stream was read to its end before, and a program reads a stream once; keep its parts in a list"
+            )
 
     async def __anext__(self) -> Any:
         while not self._parts:
@@ -64,6 +77,7 @@ class InputStream:
         part = self._parts[0]
         if isinstance(part, _Ended):
             if part.error is None:
+                self._is_over = True
                 raise StopAsyncIteration
             raise part.error
         self._parts.popleft()
@@ -101,6 +115,7 @@ class BlockingStream:
         self._loop = loop
 
     def __iter__(self) -> "BlockingStream":
+        self._stream.check_begin()
         return self
 
     def __next__(self) -> Any:

@@ -6,6 +6,7 @@ Its options are those of `dyorc serve`.
 """
 
 import random
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from dyorc.testing import serving
 
 NUM_QUESTIONS, NUM_ALONE = 64, 16
 NUM_CLIENTS = 32
+NUM_ROUNDS = 3
 WORKFLOWS = ("chat", "chat_guarded", "chat_speculative", "best_of")
 
 
@@ -47,23 +49,41 @@ def main() -> None:
         dyorc.Client(server.url) as client,
         ThreadPoolExecutor(NUM_CLIENTS) as pool,
     ):
-        for workflow in WORKFLOWS:
-            list(pool.map(partial(ask, client, workflow), questions[:NUM_CLIENTS]))  # warm-up
         _show_parts(client, "chat", questions[0])
         _show_parts(client, "chat_speculative", questions[0])
         harmful = draw_harmful(rng)
         print(f"\n{harmful}\n{ask(client, 'chat_guarded', harmful)}\n")
-        for workflow in WORKFLOWS:
-            _show_rates(client, pool, workflow, questions, wanted)
+        _show_rates(client, pool, questions, wanted)
 
 
-def _show_rates(client: dyorc.Client, pool: ThreadPoolExecutor, workflow: str, questions: list[str], wanted: list[str]) -> None:
-    """Shows how many tokens a workflow makes for one client and for many, and whether its answers are the plain loop's."""
-    one = partial(ask, client, workflow)
-    _, rate = timed(lambda: [one(question) for question in questions[:NUM_ALONE]])
-    answers, rate_of_all = timed(lambda: list(pool.map(one, questions)))
-    print(f"{workflow}: {rate:,.0f} tokens/s with one client, {rate_of_all:,.0f} tokens/s with {NUM_CLIENTS} clients; ", end="")
-    print(f"{_num_equal(answers, wanted)} of {len(wanted)} answers are those of the plain loop")
+def _show_rates(client: dyorc.Client, pool: ThreadPoolExecutor, questions: list[str], wanted: list[str]) -> None:
+    """Shows how many tokens each workflow makes for one client and for many, and how many answers are the plain loop's.
+
+    The server needs some requests of each kind until it is as fast as it will be, and other work on the machine comes and goes.
+    So all workflows answer the same questions by turns, each time in another order, and the first round does not count.
+    """
+    alone: dict[str, list[float]] = {workflow: [] for workflow in WORKFLOWS}
+    together: dict[str, list[float]] = {workflow: [] for workflow in WORKFLOWS}
+    num_equal = dict.fromkeys(WORKFLOWS, 0)
+    for number in range(NUM_ROUNDS + 1):
+        first = number % len(WORKFLOWS)
+        for workflow in WORKFLOWS[first:] + WORKFLOWS[:first]:
+            one = partial(ask, client, workflow)
+            _, rate = timed(lambda one=one: [one(question) for question in questions[:NUM_ALONE]])
+            answers, rate_of_all = timed(lambda one=one: list(pool.map(one, questions)))
+            if number:
+                alone[workflow].append(rate)
+                together[workflow].append(rate_of_all)
+                num_equal[workflow] += _num_equal(answers, wanted)
+    print(f"Tokens per second, medians of {NUM_ROUNDS} rounds with the least and the most:")
+    for workflow in WORKFLOWS:
+        print(f"{workflow}: {_summary(alone[workflow])} with one client, ", end="")
+        print(f"{_summary(together[workflow])} with {NUM_CLIENTS} clients; ", end="")
+        print(f"{num_equal[workflow]} of {NUM_ROUNDS * len(wanted)} answers are those of the plain loop")
+
+
+def _summary(rates: list[float]) -> str:
+    return f"{statistics.median(rates):,.0f} ({min(rates):,.0f} to {max(rates):,.0f})"
 
 
 def _show_plain_loop(questions: list[str]) -> list[str]:
@@ -77,6 +97,9 @@ def _show_plain_loop(questions: list[str]) -> list[str]:
     def texts(answers: list[list[int]]) -> list[str]:
         return [tokenizer.decode(tokens).decode(errors="replace") for tokens in answers]
 
+    for prompt in prompts[:NUM_ALONE]:  # warm-up
+        answer_guessing(model, draft, prompt, MAX_TOKENS)
+    answer_all(model, prompts, MAX_TOKENS, NUM_CLIENTS)
     answers, rate = timed(lambda: texts([answer(model, prompt, MAX_TOKENS) for prompt in prompts]))
     guessed, rate_guessing = timed(
         lambda: texts([answer_guessing(model, draft, prompt, MAX_TOKENS).tokens for prompt in prompts])

@@ -204,7 +204,7 @@ async def sums_in_turns(start: Number) -> AsyncIterator[Number]:
 @pytest.mark.parametrize("workflow", [in_turns, sums_in_turns])
 def test_it_says_what_waits_for_what_when_nothing_can_go_on(workflow: Any) -> None:
     with pytest.raises(
-        WorkflowError, match=r"'alone' waits until its part \d is read.*'alone' waits for one .* max_ongoing is 1"
+        WorkflowError, match=r"'alone' waits until its part \d is read.*'alone' waits until one .*max_ongoing is 1"
     ):
         list(dyorc.run(workflow, 5))
 

@@ -12,6 +12,7 @@ from dyorc.errors import DyOrcError
 if TYPE_CHECKING:
     from dyorc.engine.model.journal import BranchPoint, StreamPart
     from dyorc.engine.model.program_call import Call, Feed
+    from dyorc.engine.model.request_context import RequestContext
     from dyorc.engine.model.request_tree import Run, Task
 
 
@@ -26,6 +27,7 @@ class Future:
 
     Attributes:
         producer: The call or task that fills it; None for an input.
+        owner: The context of its request, by which a Ref of another request is recognised.
         tensors: Its tensors, once READY.
         is_at_hand: Whether the workflow can look at their contents.
         error: Why there is no value, once FAILED.
@@ -35,10 +37,22 @@ class Future:
             `hold` is that of the tensors beside them.
     """
 
-    __slots__ = ("_arrays", "dependents", "error", "hold", "is_at_hand", "producer", "resident_holds", "state", "tensors")
+    __slots__ = (
+        "_arrays",
+        "dependents",
+        "error",
+        "hold",
+        "is_at_hand",
+        "owner",
+        "producer",
+        "resident_holds",
+        "state",
+        "tensors",
+    )
 
     def __init__(self, producer: "Call | Task | None" = None) -> None:
         self.producer = producer
+        self.owner: RequestContext | None = None if producer is None else producer.context
         self.state = FutureState.PENDING
         self.tensors: tuple[TensorRef, ...] = ()
         self._arrays: tuple[Any, ...] | None = None
@@ -49,9 +63,10 @@ class Future:
         self.resident_holds: dict[int, object] | None = None
 
     @classmethod
-    def ready(cls, *tensors: TensorRef) -> "Future":
-        """Returns a future that is filled from the start."""
+    def ready(cls, owner: "RequestContext", *tensors: TensorRef) -> "Future":
+        """Returns a future of a request that is filled from the start."""
         future = cls()
+        future.owner = owner
         future.fill(tensors)
         return future
 

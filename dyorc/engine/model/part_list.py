@@ -75,6 +75,7 @@ class PartList:
 
     Attributes:
         producer: What yields them.
+        owner: The context of its request, by which a Stream of another request is recognised.
         cells: A place for each part, in order; the last one is pending until the stream has ended.
         num_again: How many parts the current run of its call has yielded; fewer than have come, if the call runs again.
         num_read: How many parts its furthest reader has read.
@@ -84,10 +85,11 @@ class PartList:
         taken_by: Calls and tasks that take it whole and have not ended.
     """
 
-    __slots__ = ("_prune_at", "cells", "hold", "is_unbounded", "num_again", "num_read", "places", "producer", "taken_by")
+    __slots__ = ("_prune_at", "cells", "hold", "is_unbounded", "num_again", "num_read", "owner", "places", "producer", "taken_by")
 
     def __init__(self, producer: "Call | Task") -> None:
         self.producer: Call | Task | None = producer
+        self.owner = producer.context
         self.cells: list[Cell] = [Cell(producer, 0)]
         self.num_again = 0
         self.num_read = 0

@@ -111,6 +111,11 @@ class Task:
         self.num_residents = self.resident_bytes = self.most_resident_bytes = 0
         self.result: tuple[Argument, ...] = ()
 
+    @property
+    def context(self) -> RequestContext:
+        """That of its request."""
+        return self.request.context
+
     def inputs(self) -> list[Ref]:
         """Returns its arguments, as its own code sees them."""
         group = self.callee.signature.input_group

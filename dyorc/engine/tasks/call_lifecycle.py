@@ -1,9 +1,11 @@
 """Calls on the tasks' side: made ready for the scheduler, and taken back when they have ended."""
 
+from dyorc.authoring.call_cost import CallCost
 from dyorc.core.tensor import DType, TensorRef, blocks_of
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.interfaces import Dispatcher
 from dyorc.engine.model.futures import FutureState
+from dyorc.engine.model.journal import StepInterrupted
 from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.tasks.part_taking import PartTaker
 from dyorc.engine.tasks.recovery import Recovery
@@ -21,6 +23,7 @@ class CallLifecycle:
         self._turn = context.turn
         self._leases = context.leases
         self._host = context.host
+        self._watch = context.host.step_monitor
         self._dispatcher = dispatcher
         self._needs = needs
         self._recovery = recovery
@@ -67,7 +70,7 @@ class CallLifecycle:
                 program.signature.check_inputs(call.operands)
                 call.batch_key = program.batch_keys.key(call.operands, call.statics)
             if program.call_cost is not None and not call.chain:
-                call.cost = program.call_cost.compute(call.operands, call.statics)
+                call.cost = self._cost_of(call, program.call_cost)
         except Exception as error:  # a view or a shape that does not fit fails this call alone
             self.fail(call, _refusal(call, error))
             return
@@ -77,6 +80,29 @@ class CallLifecycle:
             return
         if not program.signature.takes_residents or call.chain or self._is_in_one_process(call):
             self._dispatcher.submit(call)
+
+    def _cost_of(self, call: Call, cost: CallCost) -> float:
+        """Has the user's function compute the cost of a call, within the time that a step of a workflow may take.
+
+        Raises:
+            ProgramError: If that fails.
+        """
+        watch = self._watch
+        if watch is None:
+            return cost.compute(call.operands, call.statics)
+        is_own = not watch.is_measuring  # else it is part of the step that made the call
+        if is_own:
+            watch.begin(call.segment.task.request.context.record.name)
+        try:
+            return cost.compute(call.operands, call.statics)
+        except ProgramError as error:
+            if isinstance(error.__cause__, StepInterrupted):
+                text = f"the function that computes the cost of a call {watch.interruption()}: all requests wait while it runs"
+                raise ProgramError(call.callee.name, "TimeoutError", text) from None
+            raise
+        finally:
+            if is_own:
+                watch.end()
 
     def _has_inputs(self, call: Call) -> bool:
         """Returns whether the stored inputs of a call can be read. If not, a guess waits until it is certain, other calls until

@@ -25,6 +25,7 @@ from dyorc.core.tensor import DType
 from dyorc.engine.model.futures import Argument, Future, FutureState, Outcome, read_ref
 from dyorc.engine.model.journal import BranchPoint, Entry, StepInterrupted, StreamPart, last_line
 from dyorc.engine.model.part_list import PartList, StreamArgument
+from dyorc.engine.model.request_context import RequestContext
 from dyorc.engine.model.request_tree import Task
 from dyorc.engine.tasks.generators import MAX_REFUSALS, Generating, Yielded
 from dyorc.engine.tasks.resident_uses import check_consumed, check_passed, how_to_pick, refusal_to_read
@@ -46,6 +47,7 @@ _NO_LOOP = "no running event loop"
 """What asyncio says when it is used without a loop, as under `dyorc.run`."""
 
 
+_OF_ANOTHER = "of another request; a Ref or Stream means something only in the request that made it, so keep none for later ones"
 _WAITS = (Blocked, Undecided, StreamFull)
 
 
@@ -88,7 +90,7 @@ class ExecutionPath:
     """
 
     __slots__ = (
-        "_coroutine", "_cursor", "_guide", "_recent", "_refusal", "_visits", "_wanted", "_workflow", "assumed",
+        "_coroutine", "_cursor", "_guide", "_owner", "_recent", "_refusal", "_visits", "_wanted", "_workflow", "assumed",
         "awaits_room", "end", "is_closed", "issued", "num_awaited", "num_parts", "opened", "segment", "undecided",
     )  # fmt: skip
 
@@ -96,6 +98,7 @@ class ExecutionPath:
 
     def __init__(self, task: Task, assumed: Mapping[BranchPoint, Outcome] = MappingProxyType({})) -> None:
         self._workflow = task.callee
+        self._owner = task.context
         self._cursor = 0
         self._wanted: Any = None
         self._refusal: WorkflowError | None = None
@@ -191,21 +194,29 @@ class ExecutionPath:
         """Returns what the coroutine gets for what it awaits: a value (in a tuple), an error to throw, or nothing yet."""
         match wanted:
             case Decision():
+                if wanted.ref.future.owner is not self._owner:
+                    return self._misuse(f"decides by a Ref {_OF_ANOTHER}")
                 if wanted.ref.outputs.has_residents and (why := refusal_to_read(wanted.ref, "decides by")):
                     return self._misuse(why)
                 return self._decide(wanted)
             case Ref():
+                if wanted.future.owner is not self._owner:
+                    return self._misuse(f"awaits a Ref {_OF_ANOTHER}")
                 if wanted.outputs.has_residents and (why := refusal_to_read(wanted, "awaits")):
                     return self._misuse(why)
                 return self._values((wanted,)) or self._failure((wanted,)) or (read_ref(wanted),)
             case Gather(refs=refs):
                 for ref in refs:
+                    if ref.future.owner is not self._owner:
+                        return self._misuse(f"gathers a Ref {_OF_ANOTHER}")
                     if ref.outputs.has_residents and (why := refusal_to_read(ref, "awaits")):
                         return self._misuse(why)
                 return self._values(refs) or self._failure(refs) or ([read_ref(ref) for ref in refs],)
             case Yielded(value=value):
                 return self._yield(value)
             case NextPart():
+                if wanted.parts.owner is not self._owner:
+                    return self._misuse(f"reads a Stream {_OF_ANOTHER}")
                 return self._next_part(wanted)
             case _:
                 kind = "nothing (a bare yield, as asyncio.sleep(0) makes)" if wanted is None else f"a {type(wanted).__name__}"
@@ -320,11 +331,13 @@ class ExecutionPath:
     ) -> Ref | Stream:
         """Records a call: from the journal if it is known there, else as a new entry."""
         signature = callee.signature
-        arguments = tuple([_argument(callee, spec, value, True) for spec, value in zip(signature.inputs, tensors, strict=True)])
+        arguments = tuple(
+            [_argument(callee, spec, value, True, self._owner) for spec, value in zip(signature.inputs, tensors, strict=True)]
+        )
         if signature.consumed and isinstance(callee, Program):
             check_consumed(callee, arguments)
         if streams:
-            _check_streams(callee, streams)
+            _check_streams(callee, streams, self._owner)
         entries = self.segment.entries
         if self._cursor < len(entries):
             entry = entries[self._cursor]
@@ -369,7 +382,9 @@ class ExecutionPath:
             else:
                 parts = outputs.flatten(value, f"workflow {workflow.name!r}", verb)
             goes_on = verb == "yielded"
-            return tuple([_argument(workflow, spec, part, goes_on) for spec, part in zip(outputs.tensors, parts, strict=True)])
+            return tuple(
+                [_argument(workflow, spec, part, goes_on, self._owner) for spec, part in zip(outputs.tensors, parts, strict=True)]
+            )
         except (WorkflowError, StepInterrupted):
             raise
         except BaseException as error:  # of the user's objects
@@ -501,12 +516,19 @@ def _call(workflow: Workflow, inputs: Sequence[Ref], statics: Sequence[StaticVal
     return workflow.function(*arguments.values(), **named)
 
 
-def _argument(callee: Program | Workflow, spec: TensorSpec, value: Any, goes_on: bool) -> Argument:
+def _argument(callee: Program | Workflow, spec: TensorSpec, value: Any, goes_on: bool, owner: RequestContext) -> Argument:
     """Returns a call's argument: a Ref as it is, anything else as a tensor that travels with the call.
 
     Args:
         goes_on: Whether the run goes on, and may change the memory of what it has handed over before that is read.
+        owner: The context of the request, whose Refs alone it may use.
+
+    Raises:
+        InvalidInputError: If the value may not be passed.
+        WorkflowError: If it has several tensors.
     """
+    if isinstance(value, Ref) and value.future.owner is not owner:
+        raise InvalidInputError(f"{callee!r}: {spec.name!r} got a Ref {_OF_ANOTHER}")
     if spec.dtype is DType.RESIDENT or (isinstance(value, Ref) and value.outputs.has_residents and _is_resident(value)):
         check_passed(callee, spec, value)
     if not isinstance(value, Ref):
@@ -518,7 +540,7 @@ def _argument(callee: Program | Workflow, spec: TensorSpec, value: Any, goes_on:
         array = as_array(value, spec.dtype, f"{callee!r}: {spec.name!r}")
         if goes_on and array.flags.writeable and (array is value or array.base is not None):
             array = array.copy()  # what `await` returns is read-only
-        return Argument(Future.ready(inline(array)), 0)
+        return Argument(Future.ready(owner, inline(array)), 0)
     if value.field is None:
         raise WorkflowError(
             f"{callee!r}: {spec.name!r} needs one tensor, got the whole of {list(value.outputs.names)}; {how_to_pick(value)}"
@@ -530,11 +552,11 @@ def _is_resident(ref: Ref) -> bool:
     return ref.field is not None and ref.outputs.tensors[ref.field].is_resident
 
 
-def _check_streams(callee: Program | Workflow, streams: Sequence[Any]) -> None:
+def _check_streams(callee: Program | Workflow, streams: Sequence[Any], owner: RequestContext) -> None:
     """Checks what is passed for parameters that are streams.
 
     Raises:
-        InvalidInputError: If one is no Stream, or one of other tensors.
+        InvalidInputError: If one is no Stream of this request, or one of other tensors.
     """
     for spec, stream in zip(callee.signature.streams, streams, strict=True):
         if not isinstance(stream, Stream):
@@ -542,6 +564,8 @@ def _check_streams(callee: Program | Workflow, streams: Sequence[Any]) -> None:
                 f"{callee!r}: {spec.name!r} is a stream, and a {type(stream).__name__} was given; pass the Stream itself, as the "
                 f"call of a program or workflow that yields returned it"
             )
+        if stream.parts.owner is not owner:
+            raise InvalidInputError(f"{callee!r}: {spec.name!r} got a Stream {_OF_ANOTHER}")
         spec.check(stream.outputs, repr(callee))
 
 

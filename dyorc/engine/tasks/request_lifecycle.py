@@ -63,7 +63,7 @@ class RequestLifecycle:
         request.context.identity, request.context.number = event.identity, event.request_id
         request.context.story = event.story
         request.waits_for_effects = workflow.wait_for_effects or terms.waits_for_effects
-        arguments = tuple([Argument(Future.ready(tensor), 0) for tensor in event.inputs])
+        arguments = tuple([Argument(Future.ready(context, tensor), 0) for tensor in event.inputs])
         for tensor, argument in zip(event.inputs, arguments, strict=True):
             if tensor.block:
                 request.has_stored = True

@@ -2,7 +2,7 @@
 
 from dyorc.core.tensor import TensorRef
 from dyorc.engine.guessing.speculation import Speculator
-from dyorc.engine.interfaces import Dispatcher
+from dyorc.engine.interfaces import Dispatcher, StepMonitor
 from dyorc.engine.model.futures import Argument
 from dyorc.engine.model.journal import BranchPoint, Entry, Segment
 from dyorc.engine.model.program_call import Call
@@ -19,18 +19,27 @@ class TaskEndings:
 
     Args:
         release: Releases tensors that are no longer needed.
+        watch: Measures what runs in workflows that are closed.
     """
 
-    def __init__(self, turn: Turn, dispatcher: Dispatcher, speculator: Speculator, release: EarlyRelease) -> None:
+    def __init__(
+        self,
+        turn: Turn,
+        dispatcher: Dispatcher,
+        speculator: Speculator,
+        release: EarlyRelease,
+        watch: StepMonitor | None,
+    ) -> None:
         self._turn = turn
         self._dispatcher = dispatcher
         self._speculator = speculator
         self._release = release
+        self._watch = watch
 
     def stop(self, task: Task) -> None:
         """Stops a task before its coroutine ends: closes its runs and withdraws what rests on open decisions. `finish` or `fail`
         must follow."""
-        close_paths(task)
+        self._close_paths(task)
         for segment in task.journal.below():
             if not segment.is_certain:
                 for entry in segment.entries:
@@ -109,7 +118,7 @@ class TaskEndings:
                 request.yielding.pop(entry, None)
             if isinstance(entry, Task):
                 entry.state = TaskState.WITHDRAWN
-                close_paths(entry)
+                self._close_paths(entry)
             else:
                 self._dispatcher.withdraw(entry)
                 entry.withdraw()
@@ -131,9 +140,15 @@ class TaskEndings:
         request.num_guessed -= self._release.dismantle(branch, request)
         return cost_s
 
-
-def close_paths(task: Task) -> None:
-    """Ends all runs of a task."""
-    for path in task.paths:
-        path.close()
-    task.paths = []
+    def _close_paths(self, task: Task) -> None:
+        """Ends all runs of a task. Their ``finally`` blocks run, for as long as a step may take."""
+        watch = self._watch if task.paths else None
+        if watch is not None and watch.is_measuring:
+            watch = None  # they are part of the step that ends the task
+        for path in task.paths:
+            if watch is not None:
+                watch.begin(task.callee.name)
+            path.close()
+            if watch is not None:
+                watch.end()
+        task.paths = []

@@ -64,7 +64,7 @@ class TaskRunner:
         self.fetches = Fetches(turn, leases, needs, config.max_attempts)
         self._feeder = StreamFeeder(context, dispatcher, needs)
         self._taking = PartTaker(turn, leases, self._release)
-        self._endings = TaskEndings(turn, dispatcher, context.speculator, self._release)
+        self._endings = TaskEndings(turn, dispatcher, context.speculator, self._release, self._watch)
         self._branching = Branching(context, dispatcher, self.fetches, self._endings)
         self._recovery = Recovery(context, dispatcher, needs, self.fetches, self._release)
         self._calls = CallLifecycle(context, dispatcher, needs, self._recovery, self._taking)

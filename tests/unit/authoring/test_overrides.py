@@ -9,7 +9,7 @@ from jaxtyping import Float
 import dyorc
 from dyorc.authoring.overrides import override, override_programs
 from dyorc.authoring.program import Program
-from dyorc.config import DeploymentConfig, LinkConfig, TransportConfig
+from dyorc.config import DeploymentConfig, LinkConfig, ProgramOverrides, TransportConfig
 from dyorc.errors import DefinitionError
 from dyorc.ray_serve.replica_specs import ReplicaSpecs
 from dyorc.replica.assignment import ForkServerSpec, Identity, ProgramSource, ReplicaAssignment, Uplink
@@ -31,6 +31,11 @@ def test_options_are_replaced_in_the_very_program_and_come_back() -> None:
         assert program.options.ray_actor_options == {"num_cpus": 2, "resources": {"a": 1}, "num_gpus": 0.5}
     assert program.options is declared
     assert program.overrides == {}
+
+
+def test_the_room_for_residents_is_set_from_outside() -> None:
+    changes = ProgramOverrides(max_resident_bytes=4096).changes
+    assert override(_program(max_resident_bytes=2**30), changes).options.max_resident_bytes == 4096
 
 
 def test_a_number_of_replicas_replaces_autoscaling_and_the_other_way() -> None:

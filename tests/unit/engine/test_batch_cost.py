@@ -7,6 +7,7 @@ import pytest
 from jaxtyping import Float
 
 import dyorc
+from dyorc.authoring.call_cost import ShapedInput
 from dyorc.config import EngineConfig
 from dyorc.engine.actions import FormReason
 from dyorc.errors import ProgramError
@@ -161,3 +162,29 @@ def test_calls_that_cost_nothing_leave_the_others_their_turn() -> None:
 
 def test_run_computes_costs_as_a_server_does() -> None:
     assert dyorc.run(filled, [0.0] * 11).tolist() == [1.0] * 11
+
+
+@pytest.mark.parametrize("ending", [SystemExit, KeyboardInterrupt, BaseException])
+def test_a_cost_that_raises_what_would_end_the_server_fails_its_call_alone(ending: type[BaseException]) -> None:
+    def cost(x: ShapedInput) -> float:
+        if x.shape[0] == 3:
+            raise ending("at three")
+        return 1.0
+
+    @dyorc.program(max_batch_size=8, max_batch_cost=10, cost=cost)
+    def picky(x: Float[np.ndarray, "batch n"]) -> Float[np.ndarray, "batch n"]:
+        return x + 1
+
+    @dyorc.workflow
+    async def picked(x: Row) -> Row:
+        return picky(x)
+
+    world = World([picky], EngineConfig())
+    world.join(picky)
+    bad, good = world.submit(picked, [0.0] * 3), world.submit(picked, [0.0] * 2)
+    world.finish_all()
+    error = world.answers[bad]
+    assert isinstance(error, ProgramError)
+    assert ending.__name__ in str(error)
+    assert "at three" in str(error)
+    assert np.array_equal(world.result(good), [1.0, 1.0])

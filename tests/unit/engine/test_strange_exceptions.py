@@ -74,3 +74,17 @@ def test_a_program_may_raise_anything(number: int) -> None:
 
     with pytest.raises(ProgramError, match="program 'odd' failed"):
         dyorc.run(odd, X)
+
+
+@pytest.mark.parametrize("ending", [SystemExit, KeyboardInterrupt])
+def test_what_a_workflow_returns_may_raise_anything_when_it_is_read(ending: type[BaseException]) -> None:
+    class Ending:
+        def __array__(self, *_: Any, **__: Any) -> Any:
+            raise ending("as an array")
+
+    @dyorc.workflow
+    async def flow(x: V) -> V:
+        return Ending()  # pyright: ignore[reportReturnType]
+
+    with pytest.raises(WorkflowError, match="as an array"):
+        dyorc.run(flow, X)

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 import dyorc
 from dyorc.config import EngineConfig
 from dyorc.engine.engine_context import Host
-from dyorc.errors import WorkflowError
+from dyorc.errors import ProgramError, WorkflowError
 from dyorc.orchestrator import step_watch
 from dyorc.orchestrator.step_watch import StepWatch
 from tests.deadlines import wait_until
@@ -105,6 +105,50 @@ def test_a_step_without_end_is_interrupted_and_its_place_named(watch: StepWatch,
     while world.in_flight:
         world.finish()
     assert world.answers[other] == [2.0]
+
+
+def test_the_function_that_computes_a_cost_is_interrupted_like_a_step(watch: StepWatch) -> None:
+    """Whether its call is ready at once, in a step, or later."""
+
+    @dyorc.program(max_batch_size=8, max_batch_cost=10, cost=lambda x: spin() or 1)
+    def costly(x: Float[np.ndarray, " batch"]) -> Float[np.ndarray, " batch"]:
+        return x
+
+    @dyorc.workflow
+    async def at_once(x: Float[np.ndarray, ""]) -> Float[np.ndarray, ""]:
+        return costly(x)
+
+    @dyorc.workflow
+    async def later(x: Float[np.ndarray, ""]) -> Float[np.ndarray, ""]:
+        return costly(add_one(x))
+
+    world = World([add_one, costly], EngineConfig(), host=Host(step_monitor=watch))
+    world.join(add_one)
+    world.join(costly)
+    for workflow in (at_once, later):
+        stuck = world.submit(workflow, 0.0)
+        world.finish_all()
+        error = world.answers[stuck]
+        assert isinstance(error, ProgramError)
+        assert "cost of a call ran for more than 0.2 s" in str(error)
+        assert f"{__file__}:" in str(error)
+    assert not watch.is_measuring
+
+
+def test_what_runs_when_a_workflow_is_closed_is_interrupted_like_a_step(watch: StepWatch) -> None:
+    @dyorc.workflow
+    async def ends_never(x: Float[np.ndarray, ""]) -> Float[np.ndarray, ""]:
+        try:
+            return np.asarray(await add_one(x))
+        finally:
+            spin()
+
+    world = world_with(watch)
+    stuck = world.submit(ends_never, 0.0)
+    began_s = time.monotonic()
+    world.cancel(stuck)
+    assert time.monotonic() - began_s < END_S / 2, "closing it was not interrupted"
+    assert not watch.is_measuring
 
 
 def test_a_slow_step_is_logged_once_with_its_place() -> None:

@@ -413,6 +413,37 @@ def test_a_call_that_waits_for_its_stream_can_be_cancelled(make: Callable[[], Pr
         assert last.until_over().values == []
 
 
+def add_twice_async() -> Program:
+    @dyorc.program(batched=False)
+    async def twice(words: AsyncIterator[Number]) -> AsyncIterator[Number]:
+        for _ in range(2):
+            async for word in words:
+                yield word
+
+    return twice
+
+
+def add_twice_plain() -> Program:
+    @dyorc.program(batched=False)
+    def twice(words: Iterator[Number]) -> Iterator[Number]:
+        for _ in range(2):
+            yield from words
+
+    return twice
+
+
+@pytest.mark.parametrize("make", [add_twice_async, add_twice_plain])
+def test_a_second_loop_over_a_stream_is_an_error_and_not_empty(make: Callable[[], Program]) -> None:
+    with hosted(make()) as program:
+        call, received = program.start()
+        program.feed(call, 1)
+        program.calls.end_stream(call, 0)
+        received.until_over()
+        assert received.values == [1]
+        assert received.error is not None
+        assert "a program reads a stream once" in received.error.message
+
+
 def test_a_program_that_waits_reads_a_stream_and_returns_one_result() -> None:
     @dyorc.program(batched=False)
     async def total(words: AsyncIterator[Float[Tensor, ""]], start: int = 0) -> Float[Tensor, ""]:

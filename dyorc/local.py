@@ -76,8 +76,7 @@ def run(workflow: Workflow | Program, *args: Any, **kwargs: Any) -> Any:
 
     Raises:
         InvalidInputError: If an input is not what the workflow declares.
-        ExecutionError: If a program or the workflow's own code raises anything, or if nothing can go on, such as streams that are
-            read in turns although only one of them can run.
+        ExecutionError: If a program or the workflow's own code raises anything, or if nothing can go on.
         KeyboardInterrupt: If the user interrupts it.
     """
     if isinstance(workflow, Program):

@@ -52,7 +52,7 @@ def read_pool(path: Path) -> Pool:
         with np.load(path, allow_pickle=False) as stored:
             if "about" in stored.files:
                 return Pool.load(path)
-            inputs = {name: _as_texts(stored[name]) for name in stored.files}
+            inputs = {name: stored[name] for name in stored.files}
     except (BadZipFile, EOFError, KeyError, zlib.error) as error:
         raise ValueError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
     if not inputs:
@@ -101,15 +101,6 @@ def ranks_of(spec: TargetSpec) -> dict[str, int]:
         return {tensor.name: len(tensor.shape) - spec.has_batch_dim for tensor in metadata_of(spec).inputs}
     except ValueError:
         return {}
-
-
-def _as_texts(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    if array.dtype.kind not in "SU":
-        return array
-    texts = np.empty(array.shape, object)
-    for at, text in np.ndenumerate(array):
-        texts[at] = text.encode() if isinstance(text, str) else bytes(text)
-    return texts
 
 
 def draw_pool(spec: TargetSpec, shapes: Shapes, *, seed: int, num_requests: int) -> Pool:

@@ -10,7 +10,8 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 
 Tensors: TypeAlias = Mapping[str, np.ndarray[Any, Any]]
-"""The tensors of one request by name, without a batch dimension. Strings are arrays of dtype object that hold bytes."""
+"""The tensors of one request by name, without a batch dimension. Strings are arrays of dtype object that hold bytes; a `Pool`
+takes NumPy's own strings, too, and single values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,10 @@ class Pool:
                 raise ValueError(
                     f"the pool has {len(self.inputs)} requests and {len(values)} {name}, expected one for each or none"
                 )
+        for name, rows in (("inputs", self.inputs), ("answers", self.answers)):
+            if rows:
+                tensors = [{key: _as_tensor(value) for key, value in row.items()} for row in rows]
+                object.__setattr__(self, name, tensors)
 
     def save(self, path: Path) -> None:
         """Writes an .npz file without pickled objects: strings become bytes and lengths."""
@@ -87,6 +92,19 @@ class Pool:
             branches=about["branches"],
             tolerance=about["tolerance"],
         )
+
+
+def _as_tensor(value: Any) -> np.ndarray[Any, Any]:
+    """Returns a value as an array that can be sent."""
+    if isinstance(value, bytes | str):  # NumPy's own strings lose zeros at their ends
+        value = np.array(value, object)
+    array = np.asarray(value)
+    if array.dtype.kind not in "SUO":
+        return array
+    texts = np.empty(array.shape, object)
+    for at, text in np.ndenumerate(array):
+        texts[at] = text.encode() if isinstance(text, str) else bytes(text) if isinstance(text, bytes) else text
+    return texts
 
 
 def _arrays_to_store(key: str, array: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:

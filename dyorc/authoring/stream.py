@@ -5,7 +5,6 @@ from typing import Any
 
 from dyorc.authoring.ref import Ref, refuse_use
 from dyorc.authoring.signature import OutputSpec
-from dyorc.errors import WorkflowError
 
 
 class _EndOfStream:
@@ -47,7 +46,12 @@ class Stream:
         return StreamReader(self.parts, self.outputs)
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        raise WorkflowError(f"a Stream cannot be awaited; {_INSTEAD}")
+        return (yield self)  # the run refuses it, and says where
+
+    @staticmethod
+    def refusal() -> str:
+        """Returns why a workflow may not await it."""
+        return f"awaits a Stream, which cannot be awaited; {_INSTEAD}"
 
     def __repr__(self) -> str:
         return f"Stream({self.parts})"

@@ -106,8 +106,8 @@ def _read_image(path: Path) -> Array:
         return np.asarray(image.convert("RGB"))
 
 
-def write_outputs(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Writes an .npz file.
+def write_outputs(path: Path, outputs: Mapping[str, Any]) -> None:
+    """Writes what `dyorc.run` returned to an .npz file.
 
     Texts become NumPy's byte strings of one length, which lose zeros at their ends. Where a text of NAME has some, NAME.lengths
     holds the lengths of all; `read_inputs` heeds it.
@@ -115,17 +115,18 @@ def write_outputs(path: Path, arrays: Mapping[str, Array]) -> None:
     if path.suffix != ".npz":
         raise InvalidInputError(f"{path}: outputs are written as .npz")
     plain: dict[str, Array] = {}
-    for name, array in arrays.items():
+    for name, value in outputs.items():
+        array = _as_array(value)
         plain[name] = array.astype(np.bytes_) if array.dtype == object else array
         if array.dtype == object and any(text.endswith(b"\0") for text in array.flat):
             plain[name + _LENGTHS] = np.vectorize(len, otypes=[np.int64])(array)
     np.savez(path, allow_pickle=False, **plain)
 
 
-def print_outputs(console: Console, arrays: Mapping[str, Array]) -> None:
-    """Prints arrays for a person: type, shape, and as much of the content as fits."""
-    for name, array in arrays.items():
-        array = np.asarray(array)
+def print_outputs(console: Console, outputs: Mapping[str, Any]) -> None:
+    """Prints what `dyorc.run` returned for a person: type, shape, and as much of the content as fits."""
+    for name, value in outputs.items():
+        array = _as_array(value)
         console.print(
             f"[bold]{name}[/bold]  {array.dtype if array.dtype != object else 'BYTES'}{list(array.shape)}", highlight=False
         )
@@ -134,3 +135,8 @@ def print_outputs(console: Console, arrays: Mapping[str, Array]) -> None:
                 console.print(f"  {bytes(item).decode(errors='replace')}", highlight=False, markup=False)
         else:
             console.print(np.array2string(array, threshold=50, precision=4), highlight=False, markup=False)
+
+
+def _as_array(value: Any) -> Array:
+    """Returns an output as an array; one of rank 0 comes as its number or `bytes`."""
+    return np.array(value, object) if isinstance(value, bytes) else np.asarray(value)

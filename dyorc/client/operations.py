@@ -24,6 +24,8 @@ T = TypeVar("T")
 Inputs: TypeAlias = Mapping[str, Any]
 """Inputs and parameters by name."""
 
+_PAUSE_S = 5.0
+"""A reader that pauses for so long between two parts may have been cut off for that."""
 _POLL_S = 0.05
 _MAX_POLL_S = 1.0
 _MAX_LENGTH_DIGITS = 18
@@ -79,12 +81,15 @@ class Operations:
         if (kind := reply.headers.get("content-type", "").partition(";")[0].strip()) != media_types.FRAMES:
             raise malformed(f"the server answered a stream with {kind!r}, expected {media_types.FRAMES!r}")
         reader = FrameReader(self._max_part_bytes)
+        pause_s = 0.0
         while True:
             chunk: bytes | BrokenExchange = yield Read(deadline_s)
             if isinstance(chunk, BrokenExchange):
-                raise chunk.error
+                raise _perhaps_cut_off(chunk.error, pause_s)
             for part in reader.feed(chunk):
+                emitted_s = self.delivery.clock_s()
                 yield Emit(part.value)
+                pause_s = max(pause_s, self.delivery.clock_s() - emitted_s)
             if not chunk:
                 return reader.finish()
 
@@ -276,3 +281,15 @@ def json_bytes_of(headers: Mapping[str, str]) -> int | None:
     if not (length.isascii() and length.isdigit()) or len(length) > _MAX_LENGTH_DIGITS:
         raise malformed(f"Inference-Header-Content-Length is {length[:_MAX_LENGTH_DIGITS]!r}, expected a number of bytes")
     return int(length)
+
+
+def _perhaps_cut_off(error: DyOrcError, pause_s: float) -> DyOrcError:
+    """Returns the error of a stream that broke; it says so if the server may have cut off a reader that paused."""
+    if pause_s < _PAUSE_S or type(error) is not TransportError:
+        return error
+    told = TransportError(
+        f"{error}; this client had read nothing for {pause_s:.0f} s, and the server ends the stream of a client that does not "
+        f"read (after gateway.write_timeout_s, 30 s by default)"
+    )
+    told.__cause__ = error
+    return told

@@ -3,7 +3,7 @@
 `dyorc.engine.scheduling.scheduler` is the one used in production. How calls ended travels the other way, in `Turn.ended`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
@@ -85,8 +85,13 @@ class Dispatcher(Protocol):
         """Drops residents that are to be computed again elsewhere."""
         ...
 
-    def process_for(self, call: Call) -> str:
-        """Returns where the residents of a call have to be made again, if none of them is there; empty if anywhere."""
+    def home_of(self, call: Call) -> str:
+        """Returns where residents of a call's task have to be made again; empty if anywhere."""
+        ...
+
+    def bring_together(self, call: Call, residents: Sequence[TensorRef]) -> str:
+        """Returns where residents that meet in a call are brought together: in the home of its task, which is chosen now if it
+        has none."""
         ...
 
     def feed(self, call: Call, stream: int, index: int, tensors: tuple[TensorRef, ...]) -> None:

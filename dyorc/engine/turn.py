@@ -14,7 +14,7 @@ from dyorc.core.tensor import TensorRef
 from dyorc.engine.actions import Action
 from dyorc.engine.model.futures import Future, FutureState, Waiter
 from dyorc.engine.model.part_list import Cell, PartList
-from dyorc.engine.model.program_call import Call
+from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.model.request_tree import Needer, Request, Restoration
 from dyorc.errors import DeadlineError, DyOrcError
 
@@ -165,6 +165,12 @@ class Turn:
         future.state = FutureState.FAILED
         future.error = error
         self.settled.append(future)
+
+    def want(self, future: Future) -> None:
+        """Notes that something waits for a future. If a queued call makes that, others of its program may have to make way."""
+        call = future.producer
+        if isinstance(call, Call) and call.parts is not None and call.state is CallState.QUEUED:
+            self.touched[call.callee.name] = None
 
     def notify(self, waiter: Waiter) -> None:
         """Counts a value that a waiter has waited for, and continues the waiter after the last one."""

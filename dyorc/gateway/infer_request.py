@@ -83,5 +83,6 @@ def _static_parameters(parameters: Mapping[str, Any], model: Model) -> dict[str,
     values = {name: value for name, value in parameters.items() if name in known}
     unknown = [name for name in parameters if name not in known and not is_of_requests(name)]
     if unknown:
-        raise InvalidInputError(f"model {model.name!r} has no parameter {unknown[0]!r}; expected one of {sorted(known)}")
+        inputs = f", or an input, of {list(names)}" if (names := model.signature.input_group.names) else ""
+        raise InvalidInputError(f"model {model.name!r} has no parameter {unknown[0]!r}; expected one of {sorted(known)}{inputs}")
     return values

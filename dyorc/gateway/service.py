@@ -227,5 +227,6 @@ class InferenceService:
 def _refuse_streaming(model: Model) -> None:
     if model.is_streaming:
         raise UnsupportedError(
-            f"model {model.name!r} answers in parts; ask by client.stream, infer_stream, generate_stream or ModelStreamInfer"
+            f"model {model.name!r} answers in parts; ask by client.stream, infer_stream, generate_stream or ModelStreamInfer "
+            f"(`dyorc load` by --stream)"
         )

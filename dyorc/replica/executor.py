@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, cast
 
@@ -245,7 +245,8 @@ class ProgramExecutor:
                 outputs = [self._take(spec.name, [part], 1, "rebuilt") for spec, part in zip(specs, parts, strict=True)]
             return BatchResult(outputs, time.perf_counter() - started_s)
         except BaseException as error:
-            return BatchError.of(error)
+            failure = BatchError.of(error)
+            return replace(failure, message=f"its rebuild of a lost resident failed: {failure.message}")
 
     def _call_under(self, span: TraceContext, arguments: dict[str, Any]) -> Any:
         """Calls the program with its batch's span as the current one."""

@@ -20,6 +20,7 @@ from dyorc.system.ports import bind, port_of, reserve_for_grpc
 
 _BACKLOG = 4096
 _STOP_TIMEOUT_S = 2.0
+"""How long a stop waits for cells, and how much longer than its drain an earlier cell may take to end after a change."""
 _READ_TIMEOUT_S = 2.0
 _CHUNK_BYTES = 65_536
 
@@ -44,6 +45,7 @@ class DevServer:
         self._began_s = config.started_s
         self._has_started = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._ending: set[CellProcess] = set()
 
     async def run(self) -> int:
         """Returns the exit code.
@@ -78,6 +80,10 @@ class DevServer:
             self._end_cell()
             if self._spare is not None:
                 self._spare.process.kill()
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=_STOP_TIMEOUT_S)
+            for cell in self._ending:
+                cell.process.kill()
             await asyncio.gather(*self._tasks)
             for task in done:
                 task.result()
@@ -140,7 +146,17 @@ class DevServer:
         cell, self._cell = self._cell, None
         if cell is not None and not cell.has_ended:
             cell.stop()
-            self._start(_wait_or_kill(cell, min(self._config.drain_timeout_s, _STOP_TIMEOUT_S)))
+            self._ending.add(cell)
+            self._start(self._wait_or_kill(cell, self._config.drain_timeout_s + _STOP_TIMEOUT_S))
+
+    async def _wait_or_kill(self, cell: CellProcess, timeout_s: float) -> None:
+        try:
+            await asyncio.wait_for(cell.wait_until_ended(), timeout_s)
+        except TimeoutError:
+            say(f"The code from before the change still ran requests after {timeout_s:g} s: they are cut off.")
+            cell.process.kill()
+            await cell.wait_until_ended()
+        self._ending.discard(cell)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -195,14 +211,6 @@ class DevServer:
             self._has_started = True
             files = count(self._watcher.num_files, "file")
             say(f"Ready after {after_s:.1f} s. Models: {models or 'none'}. Watching {files}. Ctrl-C stops.")
-
-
-async def _wait_or_kill(cell: CellProcess, timeout_s: float) -> None:
-    try:
-        await asyncio.wait_for(cell.wait_until_ended(), timeout_s)
-    except TimeoutError:
-        cell.process.kill()
-        await cell.wait_until_ended()
 
 
 @contextlib.asynccontextmanager

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,6 +11,7 @@ import httpx
 import numpy as np
 import pytest
 
+import dyorc
 from dyorc.testing import ServerProcess
 from tests import oip
 from tests.deadlines import wait_until
@@ -157,3 +159,49 @@ def test_files_that_nothing_imports_change_nothing(project: Project, server: Ser
     os.utime(project.folder / "app.py")
     server.wait_for("Ready again")
     assert "other.py" not in server.output
+
+
+STREAM = """
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+import numpy as np
+from jaxtyping import Int
+import dyorc
+from parts.scale import FACTOR
+
+Number = Int[np.ndarray, ""]
+
+
+@dyorc.program(batched=False)
+def numbers(start: Number) -> Iterator[Number]:
+    yield start * FACTOR
+    while not Path("go").exists():
+        time.sleep(0.01)
+    yield start * FACTOR
+
+
+@dyorc.workflow
+async def scaled(start: Number) -> AsyncIterator[Number]:
+    async for number in numbers(start):
+        yield number
+"""
+
+
+def test_a_stream_goes_on_while_the_code_is_loaded_again(project: Project) -> None:
+    (project.folder / "app.py").write_text(STREAM)
+    command = [sys.executable, "-m", "dyorc.cli.main", "dev", "app.py:scaled", "--port", "0"]
+    with no_leaks(), ServerProcess(command, folder=project.folder) as server:
+        server.wait_until_ready()
+        with dyorc.Client(server.url) as client:
+            parts = client.stream("scaled", start=21)
+            assert next(parts).item() == 42
+            project.set_factor("3")
+            server.wait_for("Ready again")
+            changed_s = time.monotonic()
+            wait_until(lambda: time.monotonic() > changed_s + 3, "a cell that had to end at once would have ended")
+            (project.folder / "go").touch()
+            assert [part.item() for part in parts] == [42]
+            assert [part.item() for part in client.stream("scaled", start=21)] == [63, 63]
+        server.stop(is_from_terminal=True)
+        assert server.process.returncode == 0, server.output

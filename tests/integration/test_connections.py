@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from structlog.testing import capture_logs
 
 from dyorc.gateway.http.http_server import HttpServer
 from tests.certificates import Authority
@@ -262,8 +263,12 @@ async def test_a_connection_waits_for_a_long_request(tls: Tls) -> None:
 async def test_a_client_that_does_not_read_is_disconnected_and_the_request_ends(tls: Tls) -> None:
     async with web(**tls, **QUICK) as found:
         client = await found.connect(limit=1024)
-        await client.send(request(f"/large/{LARGE}"))
-        await wait_until_async(lambda: found.app.events == ["begun", "done"], "the request ends")
+        with capture_logs() as logs:
+            await client.send(request(f"/large/{LARGE}"))
+            await wait_until_async(lambda: found.app.events == ["begun", "done"], "the request ends")
+        (line,) = [line for line in logs if line["event"] == "client_cut_off"]
+        assert "gateway.write_timeout_s" in line["cause"]
+        assert line["peer"].startswith("127.0.0.1:")
         await serves(found)
         assert len(await client.closed()) < LARGE
 

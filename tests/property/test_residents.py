@@ -165,6 +165,42 @@ plans = st.lists(st.one_of(_step, _step, st.tuples(_if, _short, _short), st.tupl
 )
 
 
+Turn: TypeAlias = tuple[str, int, int]
+
+
+def meeting(turns: tuple[Turn, ...], num_chains: int, programs: dict[str, dyorc.Program]) -> dyorc.Workflow:
+    """Returns a workflow of chains that wait for nothing but themselves, and meet."""
+    begin, extend, join = programs["begin"], programs["extend"], programs["join"]
+
+    @dyorc.workflow(name="meeting", programs=list(programs.values()))
+    async def meet(x: Number) -> Number:
+        states, total = [begin(x) for _ in range(num_chains)], x
+        for kind, a, b in turns:
+            if kind == "join":
+                total = join(total, states[a % len(states)], states[b % len(states)])
+            elif kind == "fork":
+                states.append(extend(x, states[a % len(states)])[1])
+            else:
+                states[a % len(states)] = extend(x, states[a % len(states)])[1]
+        return join(total, states[0], states[-1])
+
+    return meet
+
+
+def meaning_of_meeting(turns: tuple[Turn, ...], num_chains: int, x: float) -> float:
+    """Returns what chains that meet compute, by plain Python."""
+    states, total = [longer((), x) for _ in range(num_chains)], x
+    for kind, a, b in (*turns, ("join", 0, -1)):
+        at = a % len(states)
+        if kind == "join":
+            total = (value_of(states[at]) + 3 * value_of(states[b % len(states)]) + total) % _MODULUS
+        elif kind == "fork":
+            states.append(longer(states[at], x))
+        else:
+            states[at] = longer(states[at], x)
+    return total
+
+
 class Processes:
     """A world of processes that come and go, and run what the engine sends them in any order."""
 
@@ -217,14 +253,17 @@ class Processes:
             self.seen["two processes"] += sum(bool(process.residents) for process in processes.by_name.values()) > 1
         else:
             raise AssertionError("it does not end")
-        scheduler = self.world.engine.scheduler
-        self.seen["evictions"] += sum(scheduler.report(name).get("num_evicted", 0) for name in self.programs)
+        self.seen["evictions"] += self.num_evictions
 
     def check_bytes(self) -> None:
         """The engine counts what the processes hold."""
         for process in self.world.engine.scheduler.processes.by_name.values():
             held = [rows[0] for block, rows in self.world.stored.items() if block[0] == process.name]
             assert process.num_bytes == sum(_ITEM_BYTES * len(state) for state in held)
+
+    @property
+    def num_evictions(self) -> int:
+        return sum(self.world.engine.scheduler.report(name).get("num_evicted", 0) for name in self.programs)
 
 
 _TALLY = Tally()
@@ -255,3 +294,43 @@ def test_every_chain_ends_with_the_value_of_plain_python(
         assert not any(process.residents for process in processes.world.engine.scheduler.processes.by_name.values())
         assert all(tensor.dtype is not DType.RESIDENT for each in processes.world.fetches.values() for tensor in each)
         _TALLY.add(processes.seen)
+
+
+_MEETINGS = Tally()
+_turns = st.lists(
+    st.tuples(st.sampled_from(["extend", "extend", "extend", "fork", "join"]), st.integers(0, 5), st.integers(0, 5)),
+    min_size=2, max_size=16,
+).map(tuple)  # fmt: skip
+
+
+@comes_across(_MEETINGS, "evictions", "two processes")
+@settings(max_examples=examples(300, share=0.6))
+@given(
+    turns=_turns,
+    num_chains=st.integers(2, 3),
+    asked=st.lists(st.integers(0, 50).map(float), min_size=1, max_size=8),
+    num_processes=st.integers(2, 3),
+    limit=st.sampled_from([None, 500, 250, 120, 60, 8]),
+    can_rebuild=st.booleans(),
+    seed=st.integers(0, 2**32),
+)
+def test_chains_that_meet_are_evicted_a_bounded_number_of_times(
+    turns: tuple[Turn, ...],
+    num_chains: int,
+    asked: list[float],
+    num_processes: int,
+    limit: int | None,
+    can_rebuild: bool,
+    seed: int,
+) -> None:
+    """Each moves once to the home of its task; without a home they went back and forth for ever."""
+    programs = programs_with(limit, can_rebuild=can_rebuild)
+    processes = Processes(programs, num_processes, OFF, seed, trouble=0.0)
+    workflow = meeting(turns, num_chains, programs)
+    requests = processes.world.submit_all(workflow, asked)
+    num_residents = num_chains + sum(kind != "join" for kind, _, _ in turns)
+    processes.run()
+    assert [float(processes.world.result(each)) for each in requests] == [meaning_of_meeting(turns, num_chains, x) for x in asked]
+    processes.world.check_nothing_is_left()
+    assert processes.num_evictions <= 4 * num_residents * len(asked)
+    _MEETINGS.add(processes.seen)

@@ -1,14 +1,16 @@
 """`dyorc run` reads and writes files: nothing in them is lost, and errors name the file."""
 
+import io
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 from jaxtyping import Float
+from rich.console import Console
 
 import dyorc
-from dyorc.cli.input_files import read_inputs, write_outputs
+from dyorc.cli.input_files import print_outputs, read_inputs, write_outputs
 from dyorc.errors import InvalidInputError
 
 
@@ -66,3 +68,20 @@ def test_texts_keep_the_zeros_at_their_ends(tmp_path: Path) -> None:
         assert sorted(stored) == ["none", "plain", "texts", "texts.lengths"]
         assert stored["none"].shape == (0, 3)
     assert read_inputs([path], flow.signature)["texts"].tolist() == texts.tolist()
+
+
+def test_a_single_text_and_a_number_are_written_and_printed(tmp_path: Path) -> None:
+    """As `dyorc.run` returns tensors of rank 0."""
+    path = tmp_path / "x.npz"
+    outputs = {"text": b"ab\0", "number": np.float32(2.5), "texts": np.array([b"a"], object)}
+    write_outputs(path, outputs)
+    with np.load(path) as stored:
+        assert {name: stored[name].shape for name in stored.files if name != "text.lengths"} == {
+            "text": (),
+            "number": (),
+            "texts": (1,),
+        }
+        assert (stored["text"].item(), stored["text.lengths"].item(), stored["number"].item()) == (b"ab", 3, 2.5)
+    shown = io.StringIO()
+    print_outputs(Console(file=shown, width=80), outputs)
+    assert shown.getvalue().startswith("text  BYTES[]\n  ab")

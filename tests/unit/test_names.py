@@ -27,6 +27,7 @@ _VAGUE_LOCALS: dict[str, int] = {
     "dyorc": 1,
     "dyorc/cells": 1,
     "dyorc/cli": 1,
+    "dyorc/client": 1,
     "dyorc/engine": 2,
     "dyorc/planner": 4,
     "dyorc/replica": 1,

@@ -10,7 +10,11 @@ import pytest
 from jaxtyping import Int
 
 import dyorc
-from dyorc.errors import ExecutionError, ProgramError, ProgramLoadError, WorkflowError
+from dyorc.core.arrays import inline
+from dyorc.engine.actions import DispatchBatch, FeedPart, FormReason
+from dyorc.engine.events import BatchPart, InputPartsTaken
+from dyorc.errors import ExecutionError, ProgramError, ProgramLoadError
+from dyorc.local_calls import LocalCalls
 
 Number = Int[np.ndarray, ""]
 log: list[Any] = []
@@ -178,35 +182,25 @@ def test_it_ends_although_a_stream_was_not_read_to_its_end() -> None:
     assert log.pop() == "closed"
 
 
-@dyorc.program(batched=False, max_ongoing=1)
-def alone(start: Number) -> Iterator[Number]:
-    yield start
-    yield start + 1
-    yield start + 2
-
-
-@dyorc.workflow
-async def in_turns(start: Number) -> AsyncIterator[Number]:
-    one, other = aiter(alone(start)), aiter(alone(start))
-    while True:
-        yield await anext(one)
-        yield await anext(other)
-
-
-@dyorc.workflow
-async def sums_in_turns(start: Number) -> AsyncIterator[Number]:
-    one, other = aiter(add_up(alone(start))), aiter(add_up(alone(start)))
-    while True:
-        yield await anext(one)
-        yield await anext(other)
-
-
-@pytest.mark.parametrize("workflow", [in_turns, sums_in_turns])
-def test_it_says_what_waits_for_what_when_nothing_can_go_on(workflow: Any) -> None:
-    with pytest.raises(
-        WorkflowError, match=r"'alone' waits until its part \d is read.*'alone' waits until one .*max_ongoing is 1"
-    ):
-        list(dyorc.run(workflow, 5))
+def test_calls_that_all_wait_for_the_engine_are_not_waited_for() -> None:
+    calls = LocalCalls()
+    try:
+        for batch_id, program, operands in ((1, count_plain, (inline(np.array(5)),)), (2, add_up, ()), (3, add_up_plain, ())):
+            calls.start(DispatchBatch("here", batch_id, program, [operands], (), FormReason.FULL, max_parts=1))
+        assert [type(event) for event in calls.wait()] == [BatchPart]
+        assert calls.wait() == []
+        assert calls.is_stuck
+        assert calls.waiting() == [
+            "a call of 'count_plain' waits until its part 0 is read",
+            "a call of 'add_up' waits for a part of a stream that it reads",
+            "a call of 'add_up_plain' waits for a part of a stream that it reads",
+        ]
+        calls.control(FeedPart("here", 2, 0, 0, (inline(np.array(7)),)))
+        assert not calls.is_stuck
+        assert [type(event) for event in (*calls.wait(), *calls.wait())] == [InputPartsTaken, BatchPart]
+        assert calls.wait() == []
+    finally:
+        calls.close()
 
 
 def test_programs_that_wait_run_side_by_side() -> None:

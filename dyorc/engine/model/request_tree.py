@@ -63,6 +63,7 @@ class Task:
 
     Attributes:
         arguments: The tensors it was called with.
+        homes: Where residents that met in one call were brought together, by group; the others follow when they have to move.
         segment: Where it is in its caller's journal; None for a request's root.
         depth: Callers above it; 0 for the root.
         paths: Its runs: one, or more while decisions are guessed.
@@ -79,8 +80,8 @@ class Task:
 
     __deletable__ = ("journal",)  # for mypyc
     __slots__ = (
-        "arguments", "callee", "depth", "future", "journal", "most_resident_bytes", "num_awaited", "num_residents", "parts",
-        "paths", "request", "resident_bytes", "result", "segment", "started_ns", "state", "statics", "stream", "streams",
+        "arguments", "callee", "depth", "future", "homes", "journal", "most_resident_bytes", "num_awaited", "num_residents",
+        "parts", "paths", "request", "resident_bytes", "result", "segment", "started_ns", "state", "statics", "stream", "streams",
     )  # fmt: skip
 
     def __init__(
@@ -109,6 +110,7 @@ class Task:
         self.num_awaited = 0
         self.started_ns = 0
         self.num_residents = self.resident_bytes = self.most_resident_bytes = 0
+        self.homes: dict[str, str] | None = None
         self.result: tuple[Argument, ...] = ()
 
     @property
@@ -186,13 +188,12 @@ class Restoration:
         feeds: Running calls that read these parts one after another: each part goes on to them as soon as it is there.
         end: Up to here, exclusive, parts have to be made again.
         is_paced: Whether they come as fast as they are read, because the call was started again for it.
-        process: Where a resident has to be made again; empty: anywhere.
         is_done: Whether the tensors are there; the waiters are notified next.
         error: Why they cannot be made; the waiters are notified next.
     """
 
     __slots__ = (
-        "call", "cells", "end", "error", "feeds", "future", "is_done", "is_paced", "num_awaited", "process", "request",
+        "call", "cells", "end", "error", "feeds", "future", "is_done", "is_paced", "num_awaited", "request",
         "waiters",
     )  # fmt: skip
 
@@ -206,7 +207,6 @@ class Restoration:
         self.is_paced = False
         self.num_awaited = 0
         self.waiters: list[RestorationWaiter] = []
-        self.process = ""
         self.is_done = False
         self.error: DyOrcError | None = None
 

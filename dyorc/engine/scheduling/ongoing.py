@@ -8,16 +8,18 @@ A batch of such a program is one call. Its replica counts as idle while it runs 
 A batch that reads streams is fed with their parts while it runs. It copies each before it says that it has read it.
 
 A batch that yields may send a part only if it has credit for it: up to `EngineConfig.max_untaken_parts` more than the furthest
-reader has read. Credit is given in large steps, so that a long stream costs few messages. The limit of a program's execution time
-counts anew after each part, and not while there is no credit,
-or no part to read.
+reader has read. Credit is given in large steps, so that a long stream costs few messages. One that holds a place while its own
+request waits for another call that has none gets more: read in turns, both would wait for ever. The limit of a program's
+execution time counts anew after each part, and not while there is no credit, or no part to read.
 """
 
 from dyorc.core.tensor import BlockId, TensorRef, blocks_of
 from dyorc.engine.actions import CancelBatch, FeedPart, GrantParts
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import BatchPart, InputPartsTaken
-from dyorc.engine.model.program_call import Call
+from dyorc.engine.model.journal import Entry
+from dyorc.engine.model.program_call import Call, CallState
+from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import NEVER_NS, Batch, Ongoing
 from dyorc.engine.timers import TimerKind
 from dyorc.engine.turn import CallPart, CallStarted, InputTaken
@@ -61,7 +63,7 @@ class OngoingBatches:
         if ongoing is None or ongoing.is_cancelled:
             return
         call = batch.calls[0]
-        limit = self._limit(call)
+        limit = min(self._limit(call) + ongoing.num_lent, _most(call))
         num_more = limit - ongoing.max_parts
         if num_more <= 0 or (num_more < self._max_untaken // 2 and limit < _most(call)):
             return
@@ -71,6 +73,16 @@ class OngoingBatches:
             ongoing.since_ns = self._turn.now_ns
             self._restart_clock(batch, ongoing)
         self._turn.actions.append(GrantParts(batch.replica.replica_id, batch.batch_id, limit))
+
+    def make_way(self, pool: ReplicaPool) -> None:
+        """Lets calls that wait to be read go on, if their own requests want to read others that wait for their places."""
+        for call, batch in (pool.ongoing or {}).items():
+            ongoing = batch.ongoing
+            if ongoing is None or ongoing.has_credit or ongoing.is_cancelled:
+                continue
+            if any(_is_wanted(other, call) for other in call.segment.task.request.yielding):
+                ongoing.num_lent += self._max_untaken
+                self.grant(batch)
 
     def part_came(self, event: BatchPart) -> None:
         """Takes a part."""
@@ -85,6 +97,8 @@ class OngoingBatches:
         ongoing.since_ns = now_ns
         if not ongoing.is_cancelled:
             self._restart_clock(batch, ongoing)
+        if not ongoing.has_credit and batch.replica.pool.queue.size:
+            self._turn.touched[batch.replica.pool.program.name] = None
         self._turn.ended.append(CallPart(batch.calls[0], event.index, event.tensors, event.digest))
 
     # What it reads
@@ -175,6 +189,12 @@ class OngoingBatches:
 
 
 def _most(call: Call) -> int:
-    """Returns how many parts a call may ever send: one more than its program allows, so that it comes to its end after the
-    last, or fails with the error of a program that yields too many."""
+    """Returns how many parts a call may ever send: one more than its program allows, so that it comes to its end, or fails."""
     return call.callee.options.max_parts + 1
+
+
+def _is_wanted(entry: Entry, running: Call) -> bool:
+    """Returns whether an entry is a call of the same program that has no place, and something waits for its next part."""
+    if not isinstance(entry, Call) or entry.callee is not running.callee or entry.state is not CallState.QUEUED:
+        return False
+    return entry.parts is not None and bool(entry.parts.last.dependents)

@@ -8,7 +8,7 @@ go on. If they grow beyond the limit nevertheless, those of the youngest request
 there is room (`youngest`).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -210,6 +210,45 @@ class Processes:
         )
         whole = [process for process in here if process.is_whole] if is_split else []
         return min(whole, key=lambda process: (process.num_bytes, process.name)).name if whole else ""
+
+    # Homes of tasks whose residents meet
+
+    def home_of(self, task: Task, pool: ReplicaPool) -> str:
+        """Returns where the residents of a task that meet are brought together; empty if none have met yet, or that process has
+        gone or is about to, or can no longer run the program while another can."""
+        if task.homes is None:
+            return ""
+        name = task.homes.get(pool.program.group, "")
+        return name if self._can_be_home(name, pool) else ""
+
+    def _can_be_home(self, name: str, pool: ReplicaPool) -> bool:
+        process = self.by_name.get(name)
+        if process is None or any(replica.is_leaving for replica in process.replicas.values()):
+            return False
+        return pool.program.name not in process.parked or not self.whole_for(pool)
+
+    def bring_together(self, task: Task, pool: ReplicaPool, residents: Sequence[TensorRef]) -> str:
+        """Returns the home of a task. If it has none, it is chosen now: where most of `residents` lie, which meet in a call.
+
+        It stays the same until it has gone or the task gave room to another, and residents move only there, so each moves once.
+        """
+        home = self.home_of(task, pool)
+        if not home:
+            num_bytes: dict[str, int] = {}
+            for tensor in residents:
+                num_bytes[tensor.holder] = num_bytes.get(tensor.holder, 0) + tensor.num_bytes
+            fit = [holder for holder in num_bytes if self._can_be_home(holder, pool)]
+            most = max(fit or num_bytes, key=lambda holder: (num_bytes[holder], holder))
+            home = most if fit else self.whole_for(pool) or most
+            task.homes = {**(task.homes or {}), pool.program.group: home}
+        return home
+
+    def leave_homes(self, blocks: Iterable[BlockId]) -> None:
+        """Lets the tasks of residents that give room choose new homes, for these may have none for them soon."""
+        for block in blocks:
+            process = self.by_name.get(block[0])
+            if process is not None and block in process.residents:
+                process.residents[block].task.homes = None
 
     # What they hold
 

@@ -36,17 +36,19 @@ class Ongoing:
         max_parts: How many it may send; 0 if it does not yield.
         due_ns: When its replica counts as hung; `NEVER_NS` while it has no credit.
         since_ns: Since when it works on the next part: since it began, sent one, or was allowed to send more.
+        num_lent: How many more parts it may send than what was read allows, to make way for others.
         is_cancelled: Whether it was told to end.
         starving: Which of its streams have no part left for it that it was sent and has not read.
         num_fed: How many parts of each of its streams it was sent.
         fed_blocks: Of each stream, where the stored tensors of the parts lie that it has not read, by index.
     """
 
-    __slots__ = ("due_ns", "fed_blocks", "is_cancelled", "max_parts", "num_fed", "num_parts", "since_ns", "starving")
+    __slots__ = ("due_ns", "fed_blocks", "is_cancelled", "max_parts", "num_fed", "num_lent", "num_parts", "since_ns", "starving")
 
     def __init__(self) -> None:
         self.num_parts = 0
         self.max_parts = 0
+        self.num_lent = 0
         self.due_ns = 0
         self.since_ns = 0
         self.is_cancelled = False

@@ -3,7 +3,7 @@
 This half of the engine knows nothing of requests and workflows. It takes ready calls and reports in `Turn.ended` how they ended.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dyorc.authoring.program import Program
@@ -84,7 +84,7 @@ class Scheduler:
         policy = SpeculationPolicy(context.speculator, self._appraiser, self.replicas, config.speculation.margin)
         self._former = BatchFormer(context, policy, self.batches)
         self._resident_former = ResidentFormer(
-            self._former, policy, self.evict, lambda call: self._turn.ended.append(CallUnready(call))
+            self._former, policy, self._make_room, lambda call: self._turn.ended.append(CallUnready(call))
         )
 
     def take(self, event: ReplicaEvent) -> None:
@@ -156,6 +156,7 @@ class Scheduler:
             self._parking.park_surplus(process)
         pools = [self.pools[name] for name in turn.touched if name in self.pools]
         turn.touched.clear()
+        ongoing = [pool for pool in pools if pool.ongoing]
         for pool in pools:
             if pool.suspects.waiting and not self._retrying.is_another_tried(pool, self.pools):
                 pool.release_suspect(turn.now_ns)
@@ -168,6 +169,9 @@ class Scheduler:
         for pool in pools:
             while pool.guesses.size and (formed := self._former.form_guesses(pool)) is not None:
                 self._sender.send(pool, formed)
+        for pool in ongoing:
+            if pool.queue.size:
+                self._ongoing.make_way(pool)
         for call in turn.queued:
             if call.state is CallState.QUEUED:  # those in a batch fetch their inputs with it
                 self.staging.stage(call, self.pools[call.callee.name])
@@ -223,9 +227,15 @@ class Scheduler:
         self._turn.ended.append(CallUnready(call))
         return False
 
-    def process_for(self, call: Call) -> str:
-        """Returns where the residents of a call have to be made again; empty if anywhere."""
-        return self.processes.whole_for(self.pools[call.callee.name])
+    def home_of(self, call: Call) -> str:
+        """Returns where residents of a call's task have to be made again; empty if anywhere."""
+        pool = self.pools[call.callee.name]
+        return self.processes.home_of(call.segment.task, pool) or self.processes.whole_for(pool)
+
+    def bring_together(self, call: Call, residents: Sequence[TensorRef]) -> str:
+        """Returns where residents that meet in a call are brought together: in the home of its task, which is chosen now if it
+        has none."""
+        return self.processes.bring_together(call.segment.task, self.pools[call.callee.name], residents)
 
     def _enqueue(self, call: Call, pool: ReplicaPool) -> None:
         if pool.load_error is not None and not pool.replicas:
@@ -409,6 +419,12 @@ class Scheduler:
         for pool in self.pools.values():
             if pool.has_process and pool.queue.size:
                 self._touch(pool.program.name)
+
+    def _make_room(self, blocks: Iterable[BlockId]) -> None:
+        """Drops residents for want of room. Their tasks begin again like new ones, where there is room."""
+        blocks = list(blocks)
+        self.processes.leave_homes(blocks)
+        self.evict(blocks)
 
     def _leave_residents(self, replica_id: str) -> None:
         """Has residents made again elsewhere, because their process will end soon."""

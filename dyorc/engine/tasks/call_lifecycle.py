@@ -78,8 +78,12 @@ class CallLifecycle:
             trace_inputs(call, call.trace)
         if call.segment.task.request.has_stored and not self._has_inputs(call):
             return
-        if not program.signature.takes_residents or call.chain or self._is_in_one_process(call):
-            self._dispatcher.submit(call)
+        if program.signature.takes_residents and not call.chain:
+            if not self._is_in_one_process(call):
+                return
+        elif call.restores is not None:
+            call.process = self._dispatcher.home_of(call)
+        self._dispatcher.submit(call)
 
     def _cost_of(self, call: Call, cost: CallCost) -> float:
         """Has the user's function compute the cost of a call, within the time that a step of a workflow may take.
@@ -114,34 +118,31 @@ class CallLifecycle:
         if call.is_guess:
             self.defer(call)
             return False
-        return not self._needs.await_inputs(call, self._process_for(call))
-
-    def _process_for(self, call: Call) -> str:
-        """Returns where lost residents are made again that a call needs: beside those that are there; empty if anywhere."""
-        if not call.callee.signature.takes_residents or call.chain:
-            return ""
-        if call.restores is not None and call.restores.process:
-            return call.restores.process
-        there = [t for t in call.operands if t.dtype is DType.RESIDENT and self._leases.is_there((t.holder, t.block))]
-        return max(there, key=lambda tensor: tensor.num_bytes).holder if there else self._dispatcher.process_for(call)
+        residents = [tensor for tensor in call.operands if tensor.dtype is DType.RESIDENT]
+        if len(residents) > 1 and not call.chain:
+            there = [tensor for tensor in residents if self._leases.is_there((tensor.holder, tensor.block))]
+            if 0 < len(there) < len(residents):
+                self._dispatcher.bring_together(call, there)  # the lost ones are made again beside these
+        return not self._needs.await_inputs(call)
 
     def _is_in_one_process(self, call: Call) -> bool:
-        """Binds a call to the process that holds its residents. If there are several, all but one of these give up theirs, which
-        are made again in that one; a guess waits for that until it is certain."""
+        """Binds a call to the process that holds its residents. If there are several, those outside the home of its task are
+        given up, and made again there; a guess waits for that until it is certain.
+
+        A resident that is made again is made at home, even if what it is made from lies elsewhere: else it would come back to the
+        place from which it was moved.
+        """
         residents = [tensor for tensor in call.operands if tensor.dtype is DType.RESIDENT]
         call.process = residents[0].holder
-        strays = [tensor for tensor in residents if tensor.holder != call.process]
-        if not strays:
+        is_together = all(tensor.holder == call.process for tensor in residents)
+        if is_together and (call.restores is None or self._dispatcher.home_of(call) in ("", call.process)):
             return True
         if call.is_guess:
             self.defer(call)
             return False
-        num_bytes: dict[str, int] = {}
-        for tensor in residents:
-            num_bytes[tensor.holder] = num_bytes.get(tensor.holder, 0) + tensor.num_bytes
-        call.process = max(num_bytes, key=lambda holder: (num_bytes[holder], holder))
+        call.process = self._dispatcher.bring_together(call, residents)
         self._dispatcher.evict([(tensor.holder, tensor.block) for tensor in residents if tensor.holder != call.process])
-        return not self._needs.await_inputs(call, call.process)
+        return not self._needs.await_inputs(call)
 
     def input_settled(self, call: Call, *, has_failed: bool) -> None:
         """Counts an input of a waiting call that is there, or will not be."""

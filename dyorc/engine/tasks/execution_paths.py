@@ -214,6 +214,8 @@ class ExecutionPath:
                 return self._values(refs) or self._failure(refs) or ([read_ref(ref) for ref in refs],)
             case Yielded(value=value):
                 return self._yield(value)
+            case Stream():
+                return self._misuse(wanted.refusal())
             case NextPart():
                 if wanted.parts.owner is not self._owner:
                     return self._misuse(f"reads a Stream {_OF_ANOTHER}")

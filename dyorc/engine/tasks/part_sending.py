@@ -60,7 +60,8 @@ class PartSender:
         segment, index = path.segment, path.num_parts
         task = segment.task
         if index >= self._config.max_calls_per_request:
-            raise WorkflowLimitError(f"the request yielded more than {self._config.max_calls_per_request} parts")
+            limit = self._config.max_calls_per_request
+            raise WorkflowLimitError(f"the request yielded more than {limit} parts (engine.max_calls_per_request)")
         if not self._has_room(task, index):
             return None
         part = StreamPart(segment, index, arguments)

@@ -237,7 +237,6 @@ class Recovery:
         call = restoration.call = Call(producer.callee, arguments, producer.statics, producer.segment)
         call.chain = [ChainLink(link.callee.name, len(tensors_of(link)), link.statics) for link in chain]
         call.restores = restoration
-        call.process = restoration.process
         call.streams = tuple([StreamArgument(stream.parts, call) for stream in producer.streams])
         call.future.producer = None  # its result goes into another future; this reference would only make a cycle
         if (story := restoration.request.context.story) is not None:

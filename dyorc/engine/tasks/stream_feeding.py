@@ -65,6 +65,7 @@ class StreamFeeder:
             cell = feed.parts.cells[feed.num_fed]
             if cell.state is FutureState.PENDING:
                 cell.add_waiter(feed)
+                self._turn.want(cell)
                 return
             if cell.is_end or cell.error is not None:
                 self.end(feed, cell.error)

@@ -279,7 +279,9 @@ class TaskRunner:
 
     def _too_many_calls(self, callee: Program | Workflow) -> WorkflowLimitError:
         limit = self._config.max_calls_per_request
-        return WorkflowLimitError(f"the request made more than {limit} calls, the last of {callee.name!r}")
+        return WorkflowLimitError(
+            f"the request made more than {limit} calls (engine.max_calls_per_request), the last of {callee.name!r}"
+        )
 
     # Steps
 
@@ -298,6 +300,7 @@ class TaskRunner:
             case Blocked(pending=pending, unfetched=unfetched):
                 for future in pending:
                     future.add_waiter(path)
+                    self._turn.want(future)
                 for future in unfetched:
                     self.fetches.fetch(path, future)
             case Undecided() | StreamFull():

@@ -22,13 +22,9 @@ class TensorNeeds:
         self._turn = turn
         self._leases = leases
 
-    def await_inputs(self, call: Call, process: str = "") -> bool:
-        """Makes a call wait for its lost inputs, and pins the others. Returns whether any is lost.
-
-        Args:
-            process: Where lost residents have to be made again; empty: anywhere.
-        """
-        return self._await_arguments(call.segment.task.request, call.arguments, call, process)
+    def await_inputs(self, call: Call) -> bool:
+        """Makes a call wait for its lost inputs, and pins the others. Returns whether any is lost."""
+        return self._await_arguments(call.segment.task.request, call.arguments, call)
 
     def await_part(self, part: StreamPart) -> bool:
         """Makes a part of an answer wait for its lost tensors, and pins the others. Returns whether any is lost."""
@@ -55,9 +51,7 @@ class TensorNeeds:
         self._need(request, cell, feed)
         return True
 
-    def _await_arguments(
-        self, request: Request, arguments: Iterable[Argument], waiter: Call | StreamPart | Restoration, process: str = ""
-    ) -> bool:
+    def _await_arguments(self, request: Request, arguments: Iterable[Argument], waiter: Call | StreamPart | Restoration) -> bool:
         missing: dict[Future, None] = {}
         for argument in arguments:
             future = argument.future
@@ -71,17 +65,16 @@ class TensorNeeds:
                 missing[future] = None
         for future in missing:
             waiter.num_awaited += 1
-            self._need(request, future, waiter, process)
+            self._need(request, future, waiter)
         return bool(missing)
 
-    def _need(self, request: Request, future: Future, waiter: RestorationWaiter, process: str = "") -> None:
+    def _need(self, request: Request, future: Future, waiter: RestorationWaiter) -> None:
         cell = future if isinstance(future, Cell) and isinstance(future.producer, Call) else None
         if cell is not None and cell.producer is not None:
             future = cell.producer.future  # the lost parts of a call are made again together
         restoration = request.restoring.get(future)
         if restoration is None:
             restoration = request.restoring[future] = Restoration(request, future)
-            restoration.process = process
             self._turn.restorations.append(restoration)
         restoration.waiters.append(waiter)
         if cell is not None and cell not in restoration.cells:

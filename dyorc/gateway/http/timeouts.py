@@ -13,10 +13,14 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Protocol
 
+import structlog
+
 from dyorc.config import GatewayConfig
 from dyorc.gateway.http.flow import Flow, num_acknowledged
 from dyorc.gateway.http.request_parser import HttpRefusal
+from dyorc.system.log_throttle import LogThrottle
 
+_log = structlog.get_logger("dyorc.gateway")
 _MIN_SWEEP_S = 0.02
 _MAX_SWEEP_S = 1.0
 _SWEEPS_PER_TIMEOUT = 8
@@ -78,6 +82,7 @@ class Timeouts:
         body: ... for more of its body.
         writing: ... for the client to read what has been sent.
         closing: ... for the same, after which the connection ends.
+        cut_off: Logs clients that read nothing.
         refused: ... for the client to notice that it was refused; what it still sends is discarded. If the server closed at once,
             the client's kernel would report a reset instead, and drop the answer.
     """
@@ -93,6 +98,7 @@ class Timeouts:
         shortest_s = min(queue.timeout_s for queue in self._queues())
         self._interval_s = min(_MAX_SWEEP_S, max(_MIN_SWEEP_S, shortest_s / _SWEEPS_PER_TIMEOUT))
         self._timer: asyncio.TimerHandle | None = None
+        self.cut_off = LogThrottle(_log, "client_cut_off")
 
     def start(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._tick)
@@ -219,6 +225,10 @@ class ConnectionTimeouts:
             self.settle()
         else:  # closing would wait for data that the client does not read
             queue.leave(self)
+            timeouts.cut_off.report(
+                peer=_shown(connection.transport.get_extra_info("peername")),
+                cause=f"it read too little of its answer for {queue.timeout_s:g} s (gateway.write_timeout_s)",
+            )
             connection.transport.abort()
 
     def _fitting_queue(self) -> TimeoutQueue | None:
@@ -247,3 +257,8 @@ class ConnectionTimeouts:
 
     def _least_bytes(self, queue: TimeoutQueue) -> float:
         return self._limits.min_bytes_per_s * queue.timeout_s
+
+
+def _shown(address: object) -> str:
+    """Returns the address of a client; empty for a Unix socket's."""
+    return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else ""  # pyright: ignore[reportUnknownMemberType]

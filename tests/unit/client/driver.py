@@ -17,10 +17,12 @@ class Driver:
     Attributes:
         outcomes: The outcome of each request, in order, and after how many seconds it comes.
         draw: What every random number is.
+        pause_s: How long the reader of a stream takes for each part.
     """
 
     outcomes: list[tuple[float, Any]] = field(default_factory=list[tuple[float, Any]])
     draw: float = 1.0
+    pause_s: float = 0.0
     now_s: float = 1000.0
     sent: list[Send] = field(default_factory=list[Send])
     slept_s: list[float] = field(default_factory=list[float])
@@ -45,6 +47,7 @@ class Driver:
                     outcome = None
                 case Emit():
                     self.parts.append(effect.value)
+                    self.now_s += self.pause_s
                     outcome = None
                 case Send() | Read():
                     if isinstance(effect, Send):

@@ -21,6 +21,7 @@ from dyorc.errors import (
 )
 from dyorc.protocol.inference_request import Options
 from dyorc.protocol.job_records import JobState
+from dyorc.protocol.media_types import FRAME_LENGTHS
 from tests.scripted_server import metadata
 from tests.unit.client.driver import Driver, broken, refused, reply
 
@@ -210,3 +211,17 @@ def test_a_stream_that_has_begun_is_not_started_again() -> None:
         driver.run(_operations(driver).stream("m", {"x": np.zeros(1)}, Options(), Retries(repeats=True)))
     assert dict(driver.sent[1].request.headers)["accept"] == "application/vnd.dyorc.stream"
     assert driver.sent[1].is_streamed
+
+
+@pytest.mark.parametrize("pause_s", [0.1, 40.0])
+def test_the_error_of_a_stream_that_broke_says_that_its_reader_paused(pause_s: float) -> None:
+    head = Reply(200, {"content-type": "application/vnd.dyorc.stream; v=1"})
+    content = json.dumps(ANSWER).encode()
+    part = FRAME_LENGTHS.pack(len(content), 0) + content
+    cut = BrokenExchange(TransportError("peer closed connection"), was_sent=True)
+    driver = Driver([(0, reply(MODEL)), (0, head), (0, part), (0, cut)], pause_s=pause_s)
+    with pytest.raises(TransportError, match="peer closed connection") as caught:
+        driver.run(_operations(driver).stream("m", {"x": np.zeros(1)}, Options(), None))
+    told = "this client had read nothing for 40 s, and the server ends the stream of a client that does not read"
+    assert (told in str(caught.value)) is (pause_s == 40)
+    assert len(driver.parts) == 1

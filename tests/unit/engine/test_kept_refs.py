@@ -51,6 +51,10 @@ def _refused(use: Callable[[Any], Any], make: Callable[[Any], Any]) -> None:
     assert "keeps" in str(caught.value)
 
 
+def _name(use: Any) -> str:
+    return getattr(use, "__name__", None) or use.name
+
+
 def _itself(ref: Any) -> Any:
     return ref
 
@@ -78,13 +82,13 @@ async def _collect(stream: Any) -> Any:
     return (await dyorc.collect(stream))[0]
 
 
-@pytest.mark.parametrize("use", [_itself, twice, inner, _when, _choose, _gather], ids=str)
+@pytest.mark.parametrize("use", [_itself, twice, inner, _when, _choose, _gather], ids=_name)
 @pytest.mark.parametrize("make", [twice, inner, _itself], ids=["of a program", "of a workflow", "an input"])
 def test_a_ref_that_was_kept_is_refused(use: Callable[[Any], Any], make: Callable[[Any], Any]) -> None:
     _refused(use, make)
 
 
-@pytest.mark.parametrize("use", [_loop, _collect, total], ids=str)
+@pytest.mark.parametrize("use", [_loop, _collect, total], ids=_name)
 def test_a_stream_that_was_kept_is_refused(use: Callable[[Any], Any]) -> None:
     _refused(use, count)
 

@@ -1,5 +1,6 @@
 """A workflow that calls something with arguments that do not fit has made a mistake of its own: no fault of the request's."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
@@ -106,3 +107,17 @@ def test_scalars_and_tensors_of_rank_0_fit_parameters() -> None:
         return clip(x, limit=await mean(x))
 
     assert dyorc.run(averaged, X).tolist() == [1, 2, 2]
+
+
+@dyorc.program(batched=False)
+async def letters(x: V) -> AsyncIterator[V]:
+    yield x
+
+
+def test_awaiting_a_stream_names_the_workflow_and_the_line() -> None:
+    @dyorc.workflow
+    async def flow(x: V) -> V:
+        return await letters(x)  # pyright: ignore[reportGeneralTypeIssues, reportUnknownVariableType]
+
+    with pytest.raises(WorkflowError, match=r"workflow 'flow' awaits a Stream, .*line \d+\)"):
+        dyorc.run(flow, X)

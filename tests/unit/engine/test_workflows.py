@@ -318,7 +318,10 @@ async def endless(x: Vector) -> Vector:
 def test_a_workflow_that_makes_too_many_calls_fails_even_if_it_catches_that(world: World) -> None:
     world = World(PROGRAMS, EngineConfig(max_calls_per_request=50))
     world.join(add_one)
-    with pytest.raises(WorkflowLimitError, match=r"more than 50 calls, the last of 'add_one' \(test_workflows\.py, line \d+\)"):
+    with pytest.raises(
+        WorkflowLimitError,
+        match=r"more than 50 calls \(engine\.max_calls_per_request\), the last of 'add_one' \(test_workflows\.py, line \d+\)",
+    ):
         run(world, endless, [0, 0])
     world.check_nothing_is_left()
 

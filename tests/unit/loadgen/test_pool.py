@@ -1,6 +1,7 @@
 """Pools reach the workers unchanged, and requests are drawn as asked."""
 
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -67,3 +68,21 @@ def test_inputs_that_the_model_does_not_have_are_refused() -> None:
         check_names(pool, {"x": 1, "z": 1}, "m")
     check_names(pool, {"x": 1, "y": 1}, "m")
     check_names(pool, {}, "m")  # the server does not describe it
+
+
+def test_rows_of_texts_are_requests_of_one_text_each(tmp_path: Path) -> None:
+    np.savez(tmp_path / "q.npz", question=np.array(["why?", "how so?"], "S"))
+    pool = split_rows(read_pool(tmp_path / "q.npz"), {"question": 0})
+    pool.save(tmp_path / "pool.npz")
+    for known in (pool, Pool.load(tmp_path / "pool.npz")):
+        assert [(row["question"].shape, row["question"].item()) for row in known.inputs] == [((), b"why?"), ((), b"how so?")]
+
+
+def test_texts_and_numbers_may_be_given_as_they_are(tmp_path: Path) -> None:
+    texts: list[Any] = [np.array("why?"), np.array(b"why?"), b"why?", "why?", np.array(b"why?", object)]
+    answers: list[Any] = [{"y": 2.5}] * len(texts)
+    pool = Pool(inputs=[{"question": text} for text in texts], answers=answers)
+    pool.save(tmp_path / "pool.npz")
+    for known in (pool, Pool.load(tmp_path / "pool.npz")):
+        assert all(row["question"].dtype == object and row["question"].item() == b"why?" for row in known.inputs)
+        assert [row["y"].tolist() for row in known.answers] == [2.5] * len(texts)

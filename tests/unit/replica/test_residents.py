@@ -225,3 +225,10 @@ def test_a_program_that_needs_a_resident_is_not_warmed_up() -> None:
 
     load_and_warm_up(Counted())
     assert called == []
+
+
+def test_a_rebuild_that_fails_is_named() -> None:
+    links = (ChainLink("stop", 1), ChainLink("add", 1))
+    error = executor_of(Add()).run([numbers(1), numbers(2)], (), chain=links)
+    assert isinstance(error, BatchError)
+    assert error.message.startswith("its rebuild of a lost resident failed")

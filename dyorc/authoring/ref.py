@@ -109,7 +109,7 @@ class Ref:
         """Unpacks a tuple of outputs: ``boxes, scores = detect(page)``."""
         if self.field is not None or self.outputs.kind is not OutputKind.TUPLE:
             raise TypeError(f"a Ref cannot be iterated over yet, only a tuple of outputs can be unpacked; {_INSTEAD}")
-        return (self[at] for at in range(len(self.outputs.tensors)))
+        return iter([Ref(self.future, self.outputs, at) for at in range(len(self.outputs.tensors))])
 
     def __repr__(self) -> str:
         field = "" if self.field is None else f".{self.field}"

@@ -107,7 +107,7 @@ class TensorSpec:
         dims, variadic_at = _parse_dims(annotation.dim_str)
         return cls(name, _DTYPES[kind], dims, Framework(library), variadic_at, is_finite)
 
-    @property
+    @cached_property
     def is_resident(self) -> bool:
         """Whether it is a Python object that stays in its process, and no tensor."""
         return self.dtype is DType.RESIDENT

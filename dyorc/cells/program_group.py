@@ -46,6 +46,16 @@ class ProgramGroup:
         if not self._members:
             self.stop()
 
+    def release(self, numbers: Iterable[int]) -> None:
+        """Forgets residents. They are dropped on the group's thread, after its running job.
+
+        Tensors give up the interpreter while they free their memory. On the loop, each of them would wait until a running
+        program lets go of it.
+        """
+        dropped = self.residents.take_out(numbers)
+        if self._thread is not None and dropped:
+            self._thread.submit_silently(dropped.clear)
+
     def stop(self) -> None:
         """Ends the thread after its running job."""
         if self._thread is not None:
@@ -88,7 +98,7 @@ class ProgramGroups:
             numbers.setdefault(process, []).append(number)
         for group in self._groups.values():
             if found := numbers.get(group.residents.process):
-                group.residents.release(found)
+                group.release(found)
 
     def clear(self) -> None:
         """Drops all residents: the engine that knew them is gone."""

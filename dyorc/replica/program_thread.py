@@ -14,7 +14,7 @@ from dyorc.system.hidden_loop import hide_loop, show_loop
 from dyorc.system.switch_interval import switch_interval_at_most
 
 T = TypeVar("T")
-_Job: TypeAlias = tuple[Callable[[], Any], Callable[[Any], None]]
+_Job: TypeAlias = tuple[Callable[[], Any], Callable[[Any], None] | None]
 
 
 class ThreadInterrupted(BaseException):
@@ -52,6 +52,10 @@ class ProgramThread:
     def submit(self, job: Callable[[], T], done: Callable[[T], None]) -> None:
         """Runs a job, which must not raise, after those before it; then `done` with its result, on the loop."""
         self._jobs.put((job, done))
+
+    def submit_silently(self, job: Callable[[], object]) -> None:
+        """Runs a job, which must not raise, after those before it; the loop does not learn of its end."""
+        self._jobs.put((job, None))
 
     async def run(self, job: Callable[[], T]) -> T:
         """Returns the result of a job, which must not raise.
@@ -106,7 +110,8 @@ class ProgramThread:
         while (item := self._jobs.get()) is not None and not self._is_over:
             job, done = item
             result = self._context.run(job)
-            self._loop.call_soon_threadsafe(self._tell, done, result)
+            if done is not None:
+                self._loop.call_soon_threadsafe(self._tell, done, result)
             del item, job, done, result  # otherwise they keep tensors alive until the next job
 
     def _tell(self, done: Callable[[T], None], result: T) -> None:

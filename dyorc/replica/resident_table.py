@@ -64,12 +64,17 @@ class ResidentTable:
 
     def release(self, numbers: Iterable[int]) -> None:
         """Drops objects. Numbers that are not known are ignored: they were dropped before."""
+        self.take_out(numbers)
+
+    def take_out(self, numbers: Iterable[int]) -> list[Any]:
+        """Forgets objects and returns them, for the caller to drop where it takes no time from others."""
         dropped: list[Any] = []  # what an object does when it ends, it does after the lock is free
         with self._lock:
             for number in numbers:
                 if (entry := self._objects.pop(number, None)) is not None:
                     self._num_bytes -= entry[1]
                     dropped.append(entry)
+        return dropped
 
     def clear(self) -> None:
         """Drops all objects."""

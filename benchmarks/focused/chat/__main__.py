@@ -6,8 +6,8 @@ The model is that of `examples/chat`; every answer is compared with the loop by 
 server and no HTTP: what it can do without a pause is the capacity, in tokens per second. Each system is then measured at shares
 of it, from 30 % up, until it misses the objective: 99 % of first tokens within 1 s of the time at which the question was
 due, and 99 % of the times between tokens below 100 ms; for systems that answer whole requests, 99 % of answers within the time
-that this gives for their length. "cpu_ms_per_token" is the processor time of all of a system's processes: unlike all else here,
-it hardly changes when others use the machine.
+that this gives for their length. "cpu_ms_per_token" is the processor time of all of a system's processes. It depends on how large
+batches are, and so, like all else here, on the rate and on what others do on the machine.
 
 After that, one client at a time: tokens per second of `chat` and `chat_speculative`, served and by hand.
 

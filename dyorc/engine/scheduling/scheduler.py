@@ -186,9 +186,12 @@ class Scheduler:
         """Returns why a request that may call `programs` cannot be accepted now; None if it can."""
         for program in programs:
             pool = self.pools.get(program.name)
-            if pool is not None and pool.num_queued >= program.options.max_queued_calls:
+            if pool is None:
+                continue
+            num_queued = pool.num_queued if pool.bound else pool.queue.size  # the call of a property costs each request
+            if num_queued >= program.options.max_queued_calls:
                 return CapacityError(
-                    f"{pool.num_queued} calls of program {program.name!r} are waiting, "
+                    f"{num_queued} calls of program {program.name!r} are waiting, "
                     f"the limit is {program.options.max_queued_calls}",
                     retry_after_s=pool.drain_s(),
                 )

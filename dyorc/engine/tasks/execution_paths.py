@@ -531,7 +531,7 @@ def _argument(callee: Program | Workflow, spec: TensorSpec, value: Any, goes_on:
     """
     if isinstance(value, Ref) and value.future.owner is not owner:
         raise InvalidInputError(f"{callee!r}: {spec.name!r} got a Ref {_OF_ANOTHER}")
-    if spec.dtype is DType.RESIDENT or (isinstance(value, Ref) and value.outputs.has_residents and _is_resident(value)):
+    if spec.dtype is DType.RESIDENT or (isinstance(value, Ref) and value.field in value.outputs.residents):
         check_passed(callee, spec, value)
     if not isinstance(value, Ref):
         if isinstance(value, Stream):
@@ -548,10 +548,6 @@ def _argument(callee: Program | Workflow, spec: TensorSpec, value: Any, goes_on:
             f"{callee!r}: {spec.name!r} needs one tensor, got the whole of {list(value.outputs.names)}; {how_to_pick(value)}"
         )
     return Argument(value.future, value.field, value.views)
-
-
-def _is_resident(ref: Ref) -> bool:
-    return ref.field is not None and ref.outputs.tensors[ref.field].is_resident
 
 
 def _check_streams(callee: Program | Workflow, streams: Sequence[Any], owner: RequestContext) -> None:

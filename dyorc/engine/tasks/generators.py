@@ -7,7 +7,7 @@ itself. A path uses one on one thread.
 """
 
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from types import AsyncGeneratorType, CodeType, FrameType
 from typing import Any
 
@@ -46,20 +46,20 @@ class Generating:
         Raises:
             StopIteration: If it has ended.
         """
-        return self._advance(lambda step: step.send(value))
+        return self._advance(value, None)
 
     def throw(self, error: BaseException) -> Any:
         """Raises an error where it awaits, and continues like `send`."""
-        return self._advance(lambda step: step.throw(error))
+        return self._advance(None, error)
 
-    def _advance(self, resume: Callable[[Generator[Any, Any, Any]], Any]) -> Any:
+    def _advance(self, value: Any, error: BaseException | None) -> Any:
         hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(None, None)  # so that generators it uses are not closed by a loop either
         self.cr_running = True
         try:
             if self._step is None:
                 self._step = _generator_of(self._generator.asend(None))
-            return resume(self._step)
+            return self._step.send(value) if error is None else self._step.throw(error)
         except StopIteration as stop:
             self._step = None
             return Yielded(stop.value)

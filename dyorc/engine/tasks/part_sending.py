@@ -231,7 +231,8 @@ class PartSender:
         if request.has_stored:
             self._release.touch(request)
         self.resume(root)
-        self._turn.runnable.append(part)
+        if stream.is_ended:
+            self._turn.runnable.append(part)  # what was ready went out before; only the end waits for the client
 
     def _lose(self, request: Request, stream: StreamProgress, part: StreamPart, lost: Sequence[BlockId]) -> None:
         """Makes a part again that could not be read, together with other lost ones that wait to be taken: one by one, they would

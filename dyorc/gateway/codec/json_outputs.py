@@ -10,8 +10,8 @@ from dyorc.core.arrays import Array, dtype_of
 from dyorc.core.tensor import DType
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.catalog import Model
-from dyorc.gateway.codec.json_pieces import json_parts
-from dyorc.gateway.copies import copy_bytes
+from dyorc.gateway.codec.json_pieces import json_parts, short_json
+from dyorc.gateway.copies import PIECE_ITEMS, copy_bytes
 from dyorc.gateway.request_inputs import NO_JSON_FORM
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.request_outputs import WantedOutput, all_outputs, put_output, wanted_output
@@ -91,6 +91,7 @@ def encode_response(
     outputs: list[dict[str, Any]] = []
     raw: list[bytes | memoryview] = []
     has_binary = False
+    is_short = story is None
     for want in wanted:
         array = want.array(arrays)
         dtype = dtype_of(array)
@@ -104,13 +105,14 @@ def encode_response(
             has_binary = True
         else:
             output["data"] = texts(output["name"], array) if dtype is DType.BYTES else array.reshape(-1)
+            is_short = is_short and array.size <= PIECE_ITEMS
         outputs.append(output)
     response: dict[str, Any] = {"model_name": model.name, "model_version": model.version, "outputs": outputs}
     if request_id:
         response["id"] = request_id
     if story is not None:
         response["parameters"] = {EXPLAIN: story}
-    head = json_parts(response)
+    head = [short_json(response)] if is_short else json_parts(response)
     return [*head, *raw], sum(map(len, head)) if has_binary else None
 
 

@@ -27,6 +27,11 @@ def json_parts(value: Mapping[str, Any]) -> list[bytes]:
     return [*parts, b"".join(short)]
 
 
+def short_json(value: Mapping[str, Any]) -> bytes:
+    """Returns an object as JSON, of which the caller knows that it holds no long array."""
+    return _dumps(value)
+
+
 def _has_long(value: Any) -> bool:
     if isinstance(value, Mapping):
         return any(_has_long(each) for each in value.values())

@@ -54,6 +54,34 @@ async def test_nothing_of_a_thousand_chains_stays() -> None:
         await wait_until_async(lambda: num_residents(orchestrator) == 0, "residents are released")
 
 
+async def test_residents_are_dropped_on_the_thread_of_their_programs() -> None:
+    makers: list[int] = []
+    droppers: list[int] = []
+
+    class Watched:
+        def __del__(self) -> None:
+            droppers.append(threading.get_ident())
+
+    @dyorc.program(group="watched")
+    def make(x: Int[np.ndarray, " batch"]) -> dyorc.Resident[Watched]:
+        makers.append(threading.get_ident())
+        return [Watched() for _ in x]
+
+    @dyorc.program(group="watched")
+    def look(x: Int[np.ndarray, " batch"], watched: dyorc.Resident[Watched]) -> Int[np.ndarray, " batch"]:
+        return x
+
+    @dyorc.workflow
+    async def make_and_look(x: Int[np.ndarray, ""]) -> Int[np.ndarray, ""]:
+        return look(x, make(x))
+
+    async with celled(make_and_look) as orchestrator:
+        await asyncio.gather(*[orchestrator.infer(submission(make_and_look, [np.int64(number)])) for number in range(20)])
+        await wait_until_async(lambda: len(droppers) == 20, "residents are dropped, though no other batch comes")
+    assert set(droppers) == set(makers)
+    assert threading.get_ident() not in droppers
+
+
 async def test_programs_of_a_group_run_one_at_a_time_on_one_thread() -> None:
     running: list[int] = []
     threads: set[int] = set()

@@ -46,7 +46,8 @@ from dyorc.engine.events import (
     RequestCancelled,
     TimerFired,
 )
-from dyorc.errors import InternalError
+from dyorc.engine.model.tree_walks import queued_programs
+from dyorc.errors import InternalError, WorkflowError
 from dyorc.local_calls import LocalCalls
 from dyorc.replica.executor import BatchError, ProgramExecutor
 from dyorc.replica.resident_table import ResidentRows, ResidentTable
@@ -75,7 +76,7 @@ def run(workflow: Workflow | Program, *args: Any, **kwargs: Any) -> Any:
 
     Raises:
         InvalidInputError: If an input is not what the workflow declares.
-        ExecutionError: If a program or the workflow's own code raises anything.
+        ExecutionError: If a program or the workflow's own code raises anything, or if nothing can go on.
         KeyboardInterrupt: If the user interrupts it.
     """
     if isinstance(workflow, Program):
@@ -106,7 +107,7 @@ def _answers(workflow: Workflow, request: RequestArrived) -> Iterator[Any]:
     events.append(request)
     answer: AnswerRequest | FailRequest | None = None
     failures: list[str] = []
-    calls = LocalCalls()
+    calls, stuck = LocalCalls(), ""
     try:
         while batch := [*events, *(() if events else calls.wait())]:
             events.clear()
@@ -133,6 +134,8 @@ def _answers(workflow: Workflow, request: RequestArrived) -> Iterator[Any]:
                         events.append(TimerFired())
                     case _:
                         pass
+        if calls.is_stuck:
+            stuck = _describe_wait(workflow, engine, calls)
     finally:
         engine.handle([RequestCancelled(request.request_id)], time.monotonic_ns())  # ends a request that was left early
         calls.close()
@@ -144,8 +147,20 @@ def _answers(workflow: Workflow, request: RequestArrived) -> Iterator[Any]:
                 yield build(tensors)
         case FailRequest(error=error):
             raise error
+        case None if stuck:
+            raise WorkflowError(stuck)
         case None:
             raise InternalError("the engine went to sleep with a request in flight")
+
+
+def _describe_wait(workflow: Workflow, engine: Engine, calls: LocalCalls) -> str:
+    """Returns what waits for what, when nothing can go on."""
+    roots = [request.root for request in engine.tasks.requests.values() if request.root is not None]
+    queued = sorted({name for root in roots for name in queued_programs(root)})
+    limits = {program.name: program.max_ongoing for program in workflow.programs}
+    texts = calls.waiting()
+    texts += [f"a call of {name!r} waits until one has ended: max_ongoing is {limits.get(name, 1)}" for name in queued]
+    return f"workflow {workflow.name!r} cannot go on, because everything waits: {'; '.join(texts)}"
 
 
 def _execute(action: DispatchBatch, residents: ResidentTable) -> BatchDone | BatchFailed:

@@ -6,6 +6,7 @@ So they also run where the caller's thread has a running loop itself, as in a no
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import count
 from queue import Empty, SimpleQueue
 from weakref import WeakKeyDictionary
@@ -23,6 +24,8 @@ from dyorc.replica.ongoing_calls import OngoingCalls, load_on
 from dyorc.replica.program_loops import ProgramLoops
 from dyorc.transport.column_codec import Rows
 
+_POLL_S = 0.02
+"""How often it is looked whether calls that may wait for each other do so."""
 _CLOSE_S = 5.0
 """How long a `dyorc.run` that ends early waits for the ``finally`` blocks of its calls."""
 _loaded: WeakKeyDictionary[Program, tuple[ProgramExecutor, OngoingCalls]] = WeakKeyDictionary()
@@ -50,6 +53,7 @@ class LocalCalls:
         call = self._running.get(action.batch_id)
         if call is None:
             return
+        call.note(action)
         match action:
             case GrantParts(max_parts=max_parts):
                 call.calls.grant(call.call_id, max_parts)
@@ -61,13 +65,24 @@ class LocalCalls:
                 call.calls.feed(call.call_id, stream, lambda: [np.array(_array(tensor)) for tensor in tensors])
 
     def wait(self) -> Sequence[Event]:
-        """Waits until a call has done something; returns that, and nothing once no call runs."""
+        """Waits until a call has done something; returns that, and nothing once no call runs or can go on by itself."""
         events: list[Event] = []
-        while self._running and not events:
-            events.append(self._take(None))
+        while self._running and not events and not self.is_stuck:
+            with suppress(Empty):
+                events.append(self._take(_POLL_S if all(call.may_wait for call in self._running.values()) else None))
         while not self._events.empty():
             events.append(self._take(None))
         return events
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether calls run, and each waits until its stream is read further, or for a part that it reads."""
+        running = self._running.values()
+        return bool(running) and self._events.empty() and all(call.waits for call in running)
+
+    def waiting(self) -> list[str]:
+        """Returns which programs' calls wait, and for what."""
+        return [call.describe() for call in self._running.values()]
 
     def close(self) -> None:
         """Ends the calls that still run."""
@@ -84,6 +99,8 @@ class LocalCalls:
         event = self._events.get(timeout=timeout_s)
         if isinstance(event, BatchDone | BatchFailed):
             del self._running[event.batch_id]
+        elif isinstance(event, BatchPart | InputPartsTaken):
+            self._running[event.batch_id].note(event)
         return event
 
 
@@ -97,6 +114,50 @@ class _LocalCall:
         self.calls = calls
         self._action = action
         self._events = events
+        self._max_parts = action.max_parts
+        self._num_parts = 0
+        self._unread = [0] * len(action.program.signature.streams)
+        self._is_cancelled = False
+
+    # On the caller's thread
+
+    def note(self, news: BatchControl | BatchPart | InputPartsTaken) -> None:
+        """Notes how far it may send and has sent, and how much it has to read."""
+        match news:
+            case GrantParts(max_parts=max_parts):
+                self._max_parts = max_parts
+            case BatchPart(index=index):
+                self._num_parts = index + 1
+            case FeedPart(stream=stream):
+                self._unread[stream] += 1  # the end, too: it is never taken
+            case InputPartsTaken(stream=stream):
+                self._unread[stream] -= 1
+            case CancelBatch():
+                self._is_cancelled = True
+
+    @property
+    def has_sent_all(self) -> bool:
+        """Whether it may send no more: then it does not go on."""
+        return self._action.program.is_streaming and self._num_parts >= self._max_parts
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether it waits, or reads a stream of which there is nothing more."""
+        return not self._is_cancelled and (self.has_sent_all or not all(self._unread or [1]))
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for the engine."""
+        return self.may_wait and (self.has_sent_all or self.calls.is_starved(self.call_id))
+
+    def describe(self) -> str:
+        """Returns what it waits for."""
+        name = self._action.program.name
+        if self.has_sent_all:
+            return f"a call of {name!r} waits until its part {self._num_parts - 1} is read"
+        return f"a call of {name!r} waits for a part of a stream that it reads"
+
+    # On its program's loop
 
     def part(self, index: int, outputs: Sequence[Rows], digest: bytes) -> bool:
         action = self._action

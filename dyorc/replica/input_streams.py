@@ -24,6 +24,9 @@ class InputStream:
 
     Args:
         taken: Called with the number of parts taken so far, after each.
+
+    Attributes:
+        reader: The task that waits for the next part now; None if none does.
     """
 
     def __init__(self, taken: Callable[[int], None]) -> None:
@@ -31,6 +34,7 @@ class InputStream:
         self._is_fed = asyncio.Event()
         self._taken = taken
         self._num_taken = 0
+        self.reader: asyncio.Task[Any] | None = None
         self._is_over = False
 
     def feed(self, part: Any) -> None:
@@ -65,7 +69,11 @@ class InputStream:
     async def __anext__(self) -> Any:
         while not self._parts:
             self._is_fed.clear()
-            await self._is_fed.wait()
+            self.reader = asyncio.current_task()
+            try:
+                await self._is_fed.wait()
+            finally:
+                self.reader = None
         part = self._parts[0]
         if isinstance(part, _Ended):
             if part.error is None:

@@ -176,6 +176,14 @@ class OngoingCalls:
         """Ends a call early: its ``finally`` blocks run, and then it ends like any other. Nothing happens if it has ended."""
         self._on_call(call_id, self._cancel)
 
+    def is_starved(self, call_id: int) -> bool:
+        """Returns whether a call waits for the next part of a stream, and does nothing else: its own task or thread waits."""
+        call = self._calls.get(call_id)
+        if call is None:
+            return False
+        readers = [stream.reader for stream in call.streams if stream.reader is not None]
+        return bool(readers) and (not self._program.style.is_async or call.task in readers)
+
     # On the loop
 
     def _on_call(self, call_id: int, act: Callable[[_Call], None]) -> None:

@@ -10,7 +10,11 @@ import pytest
 from jaxtyping import Int
 
 import dyorc
+from dyorc.core.arrays import inline
+from dyorc.engine.actions import DispatchBatch, FeedPart, FormReason
+from dyorc.engine.events import BatchPart, InputPartsTaken
 from dyorc.errors import ExecutionError, ProgramError, ProgramLoadError
+from dyorc.local_calls import LocalCalls
 
 Number = Int[np.ndarray, ""]
 log: list[Any] = []
@@ -127,6 +131,76 @@ def test_a_program_that_yields_is_run_by_itself() -> None:
     assert list(itertools.islice(parts, 99)) == list(range(99))
     with pytest.raises(ProgramError, match="99 is too much"):
         next(parts)
+
+
+def test_a_program_may_yield_as_many_parts_as_it_is_allowed_and_no_more() -> None:
+    @dyorc.program(batched=False, max_parts=3)
+    def at_most_three(end: Number) -> Iterator[Number]:
+        for number in range(int(end)):
+            yield np.array(number)
+
+    assert list(dyorc.run(at_most_three, 3)) == [0, 1, 2]
+    with pytest.raises(ProgramError, match="more parts than its max_parts allows, 3"):
+        list(dyorc.run(at_most_three, 4))
+
+
+@dyorc.program(batched=False)
+async def first_of(numbers: AsyncIterator[Number]) -> Number:
+    return await anext(aiter(numbers))
+
+
+@dyorc.program(batched=False)
+async def reads_nothing(numbers: AsyncIterator[Number]) -> Number:
+    return np.array(7)
+
+
+@dyorc.workflow
+async def first(start: Number) -> Number:
+    return first_of(count_async(start))
+
+
+@dyorc.workflow
+async def first_sum(start: Number) -> Number:
+    return first_of(add_up(count_plain(start)))
+
+
+@dyorc.workflow
+async def unread(start: Number) -> Number:
+    return reads_nothing(count_async(start))
+
+
+@dyorc.workflow
+async def first_as_part(start: Number) -> AsyncIterator[Number]:
+    yield first_of(count_async(start))
+
+
+def test_it_ends_although_a_stream_was_not_read_to_its_end() -> None:
+    for workflow, expected in ((first, 5), (first_sum, 5), (unread, 7)):
+        assert dyorc.run(workflow, 5) == expected
+        assert log.pop() == "closed"
+    assert list(dyorc.run(first_as_part, 5)) == [5]
+    assert log.pop() == "closed"
+
+
+def test_calls_that_all_wait_for_the_engine_are_not_waited_for() -> None:
+    calls = LocalCalls()
+    try:
+        for batch_id, program, operands in ((1, count_plain, (inline(np.array(5)),)), (2, add_up, ()), (3, add_up_plain, ())):
+            calls.start(DispatchBatch("here", batch_id, program, [operands], (), FormReason.FULL, max_parts=1))
+        assert [type(event) for event in calls.wait()] == [BatchPart]
+        assert calls.wait() == []
+        assert calls.is_stuck
+        assert calls.waiting() == [
+            "a call of 'count_plain' waits until its part 0 is read",
+            "a call of 'add_up' waits for a part of a stream that it reads",
+            "a call of 'add_up_plain' waits for a part of a stream that it reads",
+        ]
+        calls.control(FeedPart("here", 2, 0, 0, (inline(np.array(7)),)))
+        assert not calls.is_stuck
+        assert [type(event) for event in (*calls.wait(), *calls.wait())] == [InputPartsTaken, BatchPart]
+        assert calls.wait() == []
+    finally:
+        calls.close()
 
 
 def test_programs_that_wait_run_side_by_side() -> None:

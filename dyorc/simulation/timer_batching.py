@@ -10,7 +10,7 @@ Source: Ray 2.60, ``ray/serve/batching.py`` (``_process_batches`` closes a batch
 """
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dyorc.authoring.program import Program
@@ -96,7 +96,11 @@ class TimerScheduler:
     def evict(self, blocks: Iterable[BlockId]) -> None:
         """Does nothing: simulated programs hold no residents."""
 
-    def process_for(self, call: Call) -> str:
+    def home_of(self, call: Call) -> str:
+        """Returns nothing: simulated programs hold no residents."""
+        return ""
+
+    def bring_together(self, call: Call, residents: Sequence[TensorRef]) -> str:
         """Returns nothing: simulated programs hold no residents."""
         return ""
 

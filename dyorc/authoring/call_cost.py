@@ -1,4 +1,4 @@
-"""What a call costs: the number that a program declares as a function of its inputs' shapes, of which a batch holds so much."""
+"""What a call costs: a number that a program declares as a function of its inputs' shapes. Batches have a limit of the sum."""
 
 import inspect
 import math

@@ -12,7 +12,7 @@ from dyorc.authoring.program import Program
 from dyorc.errors import DefinitionError
 
 _LARGEST = ("num_cpus", "num_gpus", "memory")
-"""Options of Ray of which a group gets the largest that any of its programs declares."""
+"""Options of Ray: a group gets the largest value that any of its programs declares."""
 
 
 @dataclass(frozen=True, slots=True)

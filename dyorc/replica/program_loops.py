@@ -38,7 +38,7 @@ class ProgramLoops:
         return True
 
     def give_up(self, loop: ProgramLoop) -> None:
-        """Interrupts a loop that hangs, whoever uses it. The next program of its group gets another one."""
+        """Interrupts a loop that hangs, for all programs that use it. The next program of its group gets another one."""
         with self._lock:
             self._forget(loop)
         loop.give_up()

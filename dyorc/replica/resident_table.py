@@ -1,6 +1,6 @@
 """The residents of a process: Python objects that stay here, by number. Any thread.
 
-All programs of a group share one table. A number is never used again, so whoever asks for an object that is gone gets no other.
+All programs of a group share one table. A number is never used again, so a request for an object that is gone never gets another.
 """
 
 import threading

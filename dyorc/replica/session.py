@@ -205,7 +205,7 @@ class Session:
         if self._link.check_fence(fence):
             if self._ongoing is None:
                 self._exchange.free_all()
-            else:  # whoever welcomes a replica knows none of its batches
+            else:  # the orchestrator that welcomes a replica knows none of its batches
                 self._ongoing.abandon_all(self._exchange.free_all)
             if self._residents is not None:
                 self._residents.clear()

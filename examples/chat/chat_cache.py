@@ -1,7 +1,7 @@
 """A functional, paged key-value cache: a value that never changes, so that continuations of one prefix share its memory.
 
 A cache is a tuple of blocks of 16 positions, for all layers. To append makes a new cache: it shares all full blocks with the old
-one, and has a copy of the last block. So whoever holds the old cache still has what he had, and many may continue it.
+one, and has a copy of the last block. So the old cache stays as it was, and many may continue it.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class Cache:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of its blocks, whoever else has them."""
+        """Bytes of its blocks, shared ones included."""
         return len(self.blocks) * self.blocks[0].nbytes if self.blocks else 0
 
     def keep(self, length: int) -> Self:

@@ -1,16 +1,15 @@
 """The load of the storm over cells: clients with one connection each, which know what every answer must be, and who answers."""
 
 import random
-import threading
 import time
 from collections import Counter
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import httpx
 import numpy as np
 
 from tests import oip
+from tests.chaos.client_threads import ClientThreads
 from tests.deadlines import TIMEOUT_S
 from tests.workflows import poisoned
 
@@ -87,7 +86,7 @@ class Connection:
         return "" if total == right else f"{total}, expected {right}"
 
 
-class CellsLoad:
+class CellsLoad(ClientThreads):
     """Runs clients that send while entered.
 
     Attributes:
@@ -99,29 +98,13 @@ class CellsLoad:
     """
 
     def __init__(self, url: str, struck: Struck, num_clients: int, seed: int) -> None:
+        super().__init__(num_clients, seed)
         self._url = url
         self._struck = struck
-        self._changed = threading.Condition()
-        self._is_over = False
-        self._num_answers = [0] * num_clients
-        self._threads = [
-            threading.Thread(target=self._main, args=(at, random.Random(seed * 1000 + at)), name=f"storm-client-{at}")
-            for at in range(num_clients)
-        ]
         self.wrong: list[str] = []
         self.violations: list[str] = []
         self.cut: Counter[str] = Counter()
         self.took_s: dict[str, list[float]] = {"beside": [], "calm": []}
-
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._is_over = True
-        for thread in self._threads:
-            thread.join()
 
     @property
     def num_right(self) -> int:

@@ -1,17 +1,15 @@
 """The load of the storm over chats: clients that stream answers, and know each token of them."""
 
 import random
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Self
 
 from dyorc import Client
 from dyorc.client import Retries
 from dyorc.errors import DyOrcError
 from tests.chaos.chats import WORKFLOWS, Chat
+from tests.chaos.client_threads import ClientThreads
 from tests.deadlines import TIMEOUT_S
 
 _RETRY_S = 0.05
@@ -19,7 +17,7 @@ _ONCE = Retries(max_attempts=1)
 """What fails is seen, not sent again by the library."""
 
 
-class ChatsLoad:
+class ChatsLoad(ClientThreads):
     """Runs clients that ask while entered.
 
     Args:
@@ -39,16 +37,10 @@ class ChatsLoad:
     def __init__(
         self, url: str, chats: Sequence[Chat], num_clients: int, seed: int, excuses: Callable[[float], bool] = lambda _: False
     ) -> None:
+        super().__init__(num_clients, seed)
         self._url = url
         self._chats = chats
         self._excuses = excuses
-        self._changed = threading.Condition()
-        self._is_over = False
-        self._num_answers = [0] * num_clients
-        self._threads = [
-            threading.Thread(target=self._main, args=(at, random.Random(seed * 1000 + at)), name=f"storm-client-{at}")
-            for at in range(num_clients)
-        ]
         self.right: Counter[str] = Counter()
         self.num_parts = 0
         self.ties: list[str] = []
@@ -56,16 +48,6 @@ class ChatsLoad:
         self.violations: list[str] = []
         self.cut: Counter[str] = Counter()
         self.slowest_s = 0.0
-
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._is_over = True
-        for thread in self._threads:
-            thread.join()
 
     @property
     def faults(self) -> list[str]:

@@ -192,7 +192,7 @@ class Disorder:
                 self.world.join(program)
 
     def run(self) -> None:
-        """Plays events until nothing happens any more."""
+        """Plays events until nothing happens."""
         for _ in range(8000):
             if not self.happen():
                 return

@@ -41,7 +41,7 @@ class InstantFleet:
         yield
 
     def control(self, action: BatchControl) -> None:
-        raise NotImplementedError(f"{type(action).__name__} comes with programs that yield")
+        raise AssertionError(f"{type(action).__name__}, and no program here waits or yields")
 
     def dispatch(self, action: DispatchBatch) -> None:
         self.num_batches += 1

@@ -99,7 +99,7 @@ class Parking:
         self._turn.touched[pool.program.name] = None
 
     def park_surplus(self, process: Process) -> None:
-        """Parks the surplus replicas of a process that holds no residents any more."""
+        """Parks the surplus replicas of a process whose last resident is gone."""
         for replica in list(process.replicas.values()):
             if replica.is_surplus and not _is_needed(replica):
                 self.balance(replica.pool)

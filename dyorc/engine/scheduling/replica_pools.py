@@ -98,7 +98,7 @@ class ReplicaPool:
         load_error: Why no replica can load the program; None if one can.
         num_starved: Batches that failed for want of memory since the last one that ran.
         has_process: Whether its replicas share processes with others, or hold residents there.
-        bound: Calls that wait for a process, by its name; the other queues hold those that can run anywhere.
+        bound: Calls that wait for a process, by its name; the other queues hold calls that can run anywhere.
     """
 
     def __init__(self, program: Program, record: ModelRecord, config: EngineConfig) -> None:

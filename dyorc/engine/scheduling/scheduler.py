@@ -286,13 +286,17 @@ class Scheduler:
             pool.queue_of(call).withdraw(call)
         elif call.state is CallState.GUESSED:
             pool.guesses_of(call).withdraw(call)
-        elif pool.ongoing is not None and (batch := pool.ongoing.get(call)) is not None:
+        elif (batch := self._ongoing_batch(call)) is not None:
             self._ongoing.cancel(batch)
+
+    def _ongoing_batch(self, call: Call) -> Batch | None:
+        """Returns the batch in which a call of a program that waits or yields runs; None if it does not run."""
+        ongoing = self.pools[call.callee.name].ongoing
+        return None if ongoing is None else ongoing.get(call)
 
     def grant(self, call: Call) -> None:
         """Lets a call that yields go on, if it runs, as far as its stream was read."""
-        pool = self.pools[call.callee.name]
-        if pool.ongoing is not None and (batch := pool.ongoing.get(call)) is not None:
+        if (batch := self._ongoing_batch(call)) is not None:
             self._ongoing.grant(batch)
 
     def restart(self, call: Call) -> None:
@@ -304,14 +308,12 @@ class Scheduler:
 
     def feed(self, call: Call, stream: int, index: int, tensors: tuple[TensorRef, ...]) -> None:
         """Sends a running call the next part of one of its streams."""
-        ongoing = self.pools[call.callee.name].ongoing
-        if ongoing is not None and (batch := ongoing.get(call)) is not None:
+        if (batch := self._ongoing_batch(call)) is not None:
             self._ongoing.feed(batch, stream, index, tensors)
 
     def end_feed(self, call: Call, stream: int, index: int, error: DyOrcError | None) -> None:
         """Sends a running call the end of one of its streams, which has failed if there is an error."""
-        ongoing = self.pools[call.callee.name].ongoing
-        if ongoing is not None and (batch := ongoing.get(call)) is not None:
+        if (batch := self._ongoing_batch(call)) is not None:
             self._ongoing.end_feed(batch, stream, index, error)
 
     def load(self, program: str) -> Load:

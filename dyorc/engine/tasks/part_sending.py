@@ -10,7 +10,7 @@ The parts of a request's own workflow are sent to its client. Those of a workflo
 (`dyorc.engine.model.part_list`), where they may be read; if that caller is a guess itself, only a guess reads them.
 
 Back-pressure: a run that yields part i waits while i is `max_untaken_parts` or more ahead of the parts taken, or of the furthest
-reader. All parts before it are on their way out, so whoever takes them resumes it, and nothing is polled.
+reader. All parts before it are on their way out, so taking them resumes it, and nothing is polled.
 
 The end of a request's workflow, or its error, waits until every part before it was taken: so tensors lost before they were read
 can be made again, and a client sees all parts that came before an error.

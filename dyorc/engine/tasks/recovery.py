@@ -147,7 +147,7 @@ class Recovery:
             restoration.is_paced = True
 
     def reconsider(self, producer: Call) -> None:
-        """Looks for another way to restore parts that a call will not come to any more."""
+        """Looks for another way to restore parts that a call will no longer come to."""
         restoration = producer.segment.task.request.restoring.get(producer.future)
         if restoration is not None and restoration.call is None:
             self._turn.restorations.append(restoration)

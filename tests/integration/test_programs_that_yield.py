@@ -16,7 +16,7 @@ from dyorc.testing import ServerProcess, serve_command
 from tests import oip_grpc
 from tests.deadlines import TIMEOUT_S
 
-_MODULE = Path(__file__).parents[1] / "workflows" / "talking.py"
+_MODULE = Path(__file__).parents[1] / "workflows" / "llm_engine.py"
 _NUM_TOGETHER = 64
 _LONG = 100_000
 """Words of an answer that does not end by itself."""

@@ -150,15 +150,16 @@ class StepWatch:
         if place is None or self._started_ns != started_ns:
             return
         self._place = place
-        if took_ns < self._limit_ns or self._has_fired:
+        if took_ns < self._limit_ns:
             return
         with self._lock, switch_interval_at_least(_UNDISTURBED_S):
-            # From now on `end` waits for the lock, so the exception cannot reach another step.
-            self._has_fired = True
+            # From now on `end` waits for the lock, so the exception cannot reach another step. A step that still runs at the next
+            # look is interrupted again: the garbage collector's callbacks, and finalizers, swallow an exception that meets them.
+            was_fired, self._has_fired = self._has_fired, True
             if self._place_now() is not None and self._started_ns == started_ns:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread_id), ctypes.py_object(StepInterrupted))
             else:
-                self._has_fired = False
+                self._has_fired = was_fired
 
     def _place_now(self) -> str | None:
         """Returns where the workflow's code is; None if our own code is running."""

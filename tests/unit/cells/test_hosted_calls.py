@@ -90,16 +90,33 @@ async def test_parts_wait_for_room_in_a_full_arena_and_others_go_on() -> None:
 
 
 async def test_a_stream_that_finds_no_room_for_too_long_fails_after_its_parts() -> None:
-    async with celled(show, arena_bytes=2**25, arena_wait_s=0.2) as orchestrator:
-        slow = parts_of(orchestrator, show, 12)
+    is_closed = threading.Event()
+
+    @dyorc.program(name="large", batched=False, max_ongoing=8)
+    def large(first: Number, num_parts: int) -> Iterator[Large]:
+        try:
+            for at in range(num_parts):
+                yield np.full(2_000_000, int(first) + at, np.float32)
+        finally:
+            is_closed.set()
+
+    @dyorc.workflow
+    async def unread(first: Number, num_parts: int) -> AsyncIterator[Large]:
+        async for part in large(first, num_parts):
+            yield part
+
+    async with celled(unread, arena_bytes=2**25, arena_wait_s=0.2) as orchestrator:
+        slow = parts_of(orchestrator, unread, 12)
         held = [await anext(slow)]
+        await wait_until_async(is_closed.is_set, "nothing is read, so no room came")
         with pytest.raises(CapacityError):
             await read_into(held, slow)
         firsts = [int(part[0][0]) for together in held for part in together]
         assert firsts == list(range(1, len(firsts) + 1))
+        assert len(firsts) < 12
         held.clear()
         await until_idle(orchestrator)
-        assert await values(orchestrator, show, 3) == [1, 2, 3]
+        assert await values(orchestrator, unread, 3) == [1, 2, 3]
 
 
 async def test_a_call_that_blocks_its_loop_is_given_up_and_other_programs_answer_meanwhile() -> None:

@@ -4,7 +4,7 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 import dyorc
 from dyorc.config import EngineConfig
 from dyorc.engine.engine_context import Host
+from dyorc.engine.model.journal import StepInterrupted
 from dyorc.errors import ProgramError, WorkflowError
 from dyorc.orchestrator import step_watch
 from dyorc.orchestrator.step_watch import StepWatch
@@ -81,6 +82,17 @@ def watch() -> Iterator[StepWatch]:
     with StepWatch(warn_after_s=0.02, limit_s=0.2) as watch:
         yield watch
     assert "dyorc-step-watch" not in {thread.name for thread in threading.enumerate()}
+
+
+@contextlib.contextmanager
+def catch_unraisable() -> Generator[list[type[BaseException]]]:
+    """Collects the classes of exceptions that no code could catch."""
+    swallowed: list[type[BaseException]] = []
+    hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: swallowed.append(unraisable.exc_type)
+    try:
+        yield swallowed
+    finally:
+        sys.unraisablehook = hook
 
 
 def world_with(watch: StepWatch) -> World:
@@ -181,6 +193,27 @@ def test_a_slow_step_that_nobody_saw_is_logged_without_an_empty_place() -> None:
     assert (slow["event"], slow["workflow"], slow["place"][:8]) == ("slow_step", "naps", "unknown:")
 
 
+def test_a_step_whose_finalizer_swallows_the_interruption_is_interrupted_again(watch: StepWatch) -> None:
+    class Spins:
+        def __del__(self) -> None:
+            spin()
+
+    @dyorc.workflow
+    async def drops(x: Float[np.ndarray, ""]) -> Float[np.ndarray, ""]:
+        Spins()
+        spin()
+        return add_one(x)
+
+    world = world_with(watch)
+    with catch_unraisable() as swallowed:
+        stuck = world.submit(drops, 0.0)
+        while world.in_flight:
+            world.finish()
+    assert swallowed == [StepInterrupted], "the finalizer was interrupted first"
+    assert isinstance(world.answers[stuck], WorkflowError)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of a callback of the garbage collector
 def test_an_exception_that_comes_too_late_hits_nobody() -> None:
     """Steps that end just as they are interrupted: each ends as a success or by its limit, and none outside of a step."""
     with StepWatch(warn_after_s=10, limit_s=0.01) as watch:

@@ -171,7 +171,7 @@ class Scheduler:
                 self._sender.send(pool, formed)
         for pool in ongoing:
             if pool.queue.size:
-                self._ongoing.make_way(pool)
+                self._ongoing.make_way(pool, self.pools)
         for call in turn.queued:
             if call.state is CallState.QUEUED:  # those in a batch fetch their inputs with it
                 self.staging.stage(call, self.pools[call.callee.name])
@@ -301,10 +301,7 @@ class Scheduler:
 
     def restart(self, call: Call) -> None:
         """Has a running call that yields run again from its start. What it does now is cancelled."""
-        pool = self.pools[call.callee.name]
-        if pool.ongoing is not None and (batch := pool.ongoing.pop(call, None)) is not None:
-            self._ongoing.give_up(batch)
-            self._turn.ended.append(CallUnready(call))
+        self._ongoing.restart(call, self.pools[call.callee.name])
 
     def feed(self, call: Call, stream: int, index: int, tensors: tuple[TensorRef, ...]) -> None:
         """Sends a running call the next part of one of its streams."""

@@ -119,6 +119,14 @@ class RetryPolicy:
                 if (error := self._refusals.check(call)) is not None:
                     fail(self._turn, pool, call, error)
 
+    def dequeue_unreadable(self, pools: Mapping[str, ReplicaPool]) -> None:
+        """Takes calls that need lost tensors out of their queues. Cost: visits all waiting calls."""
+        for pool in pools.values():
+            for queue in (*pool.queues(), pool.suspects, *pool.queues_of_guesses()):
+                for call in queue.take_out(self.lacks_inputs):
+                    call.wait()
+                    self._turn.ended.append(CallUnready(call))
+
     def inputs_lost(self, batch: Batch) -> None:
         """Handles a batch that did not run because its inputs could not be read. Calls whose inputs are lost wait until they are
         restored. If no loss is known, the calls are tried again, a few times."""

@@ -40,16 +40,18 @@ from dyorc.engine.scheduling.batch_accounting import (
 )
 from dyorc.engine.scheduling.batch_forming import BatchFormer
 from dyorc.engine.scheduling.batch_sending import NS_PER_S, BatchSender, InputStaging
+from dyorc.engine.scheduling.lanes import Lanes
 from dyorc.engine.scheduling.ongoing import OngoingBatches
 from dyorc.engine.scheduling.parking import Parking
 from dyorc.engine.scheduling.processes import Process, Processes
 from dyorc.engine.scheduling.processors import Processor
+from dyorc.engine.scheduling.queues import CallQueue
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import NEVER_NS, Batch, Replica
 from dyorc.engine.scheduling.resident_forming import ResidentFormer, consumed_by, served_first
 from dyorc.engine.scheduling.retrying import RetryPolicy, fail
 from dyorc.engine.scheduling.speculation_policy import GuessAppraiser, SpeculationPolicy
-from dyorc.engine.scheduling.suspects import Refusals
+from dyorc.engine.scheduling.suspects import Refusals, SuspectQueue
 from dyorc.engine.timers import Timer, TimerKind
 from dyorc.engine.turn import CallDone, CallLate, CallUnready
 from dyorc.errors import CapacityError, DyOrcError, NotDeployedError, ProgramError, ProgramLoadError
@@ -403,7 +405,8 @@ class Scheduler:
     def _dequeue_unreadable(self) -> None:
         """Takes calls that need lost tensors out of their queues. Cost: visits all waiting calls."""
         for pool in self.pools.values():
-            for queue in (*pool.queues(), pool.suspects, *pool.queues_of_guesses()):
+            waiting: list[CallQueue | SuspectQueue | Lanes] = [*pool.queues(), pool.suspects, *pool.queues_of_guesses()]
+            for queue in waiting:
                 for call in queue.take_out(self._retrying.lacks_inputs):
                     call.wait()
                     self._turn.ended.append(CallUnready(call))

@@ -45,7 +45,7 @@ from dyorc.engine.scheduling.retrying import RetryPolicy, fail
 from dyorc.engine.scheduling.speculation_policy import GuessAppraiser, SpeculationPolicy
 from dyorc.engine.scheduling.suspects import Refusals
 from dyorc.engine.timers import Timer, TimerKind
-from dyorc.engine.turn import CallLate, CallUnready
+from dyorc.engine.turn import CallLate
 from dyorc.errors import CapacityError, DyOrcError, NotDeployedError, ProgramLoadError
 
 

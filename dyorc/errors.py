@@ -609,8 +609,8 @@ class StreamDivergedError(ExecutionError):
     """A program that yields had to start again, because its replica was lost, and yielded another part than the first time.
 
     Cure:
-        Send again. Let the program yield the same for the same inputs (fixed seeds, no clocks), or declare it `pure=False`: then
-        it is not started again.
+        Send again. Let the program yield the same for the same inputs, without clocks; one that samples takes a seed as an
+        input. Do not declare it `pure=False` for that: then it is not started again, and the loss fails with `effect_lost`.
     """
 
     code = "stream_diverged"

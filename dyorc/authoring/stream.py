@@ -2,6 +2,7 @@
 
 from collections.abc import Generator
 from typing import Any
+from weakref import WeakSet
 
 from dyorc.authoring.ref import Ref, refuse_use
 from dyorc.authoring.signature import OutputSpec
@@ -27,23 +28,46 @@ class Stream:
     parts. A program or workflow whose parameter is annotated ``AsyncIterator[...]`` takes the stream whole, and reads it while
     it grows.
 
+    As it can be read again, all its parts are kept as long as something refers to it: write ``async for part in speak(text)``,
+    without a name for the stream, or close it, best by ``async with contextlib.aclosing(speak(text)) as stream``.
+
     A replica is at most `EngineConfig.max_untaken_parts` parts ahead of the furthest reader.
 
     Attributes:
         parts: The engine's place for the parts.
         outputs: How the value of one part is grouped.
         hold: An object of the engine's. Everything that may still read the stream from its start refers to it.
+        is_closed: Whether it was closed, and can no longer be read or passed.
     """
 
-    __slots__ = ("hold", "outputs", "parts")
+    __slots__ = ("_readers", "hold", "is_closed", "outputs", "parts")
 
     def __init__(self, parts: Any, outputs: OutputSpec) -> None:
         self.parts = parts
         self.outputs = outputs
         self.hold = getattr(parts, "hold", None)
+        self.is_closed = False
+        self._readers: WeakSet[StreamReader] | None = None
 
     def __aiter__(self) -> "StreamReader":
-        return StreamReader(self.parts, self.outputs)
+        reader = StreamReader(self.parts, self.outputs)
+        if self.is_closed:
+            reader.close()
+        else:
+            if self._readers is None:
+                self._readers = WeakSet()
+            self._readers.add(reader)
+        return reader
+
+    async def aclose(self) -> None:
+        """Ends all loops over it, as of an async generator; one that begins later finds nothing.
+
+        What nothing else reads is ended: its program's ``finally`` blocks run.
+        """
+        self.is_closed = True
+        self.hold = None
+        for reader in self._readers or ():
+            reader.close()
 
     def __await__(self) -> Generator[Any, Any, Any]:
         return (yield self)  # the run refuses it, and says where
@@ -80,14 +104,24 @@ class StreamReader:
         outputs: How the value of one part is grouped.
     """
 
-    __slots__ = ("_hold", "_outputs", "_parts", "_place")
+    __slots__ = ("__weakref__", "_hold", "_is_closed", "_outputs", "_parts", "_place")
 
     def __init__(self, parts: Any, outputs: OutputSpec) -> None:
         self._parts = parts
         self._outputs = outputs
         open_place = getattr(parts, "open_place", ReadingPlace)
         self._place: ReadingPlace = open_place()
-        self._hold = self._place.hold
+        self._hold: object = self._place.hold
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Gives up its place: the engine need not keep what it has not read."""
+        self._is_closed = True
+        self._hold = None
+
+    async def aclose(self) -> None:
+        """Ends the loop, as of an async generator: no part follows."""
+        self.close()
 
     def __aiter__(self) -> "StreamReader":
         return self
@@ -99,6 +133,8 @@ class StreamReader:
             StopAsyncIteration: After the last one.
             DyOrcError: If the stream failed after the parts before.
         """
+        if self._is_closed:
+            raise StopAsyncIteration
         place = self._place
         part = await NextPart(self._parts, self._outputs, place.index)
         if part is END_OF_STREAM:

@@ -157,7 +157,11 @@ class StepMonitor(Protocol):
         ...
 
     def begin(self, workflow: str) -> None:
-        """Begins a step."""
+        """Begins a step of this workflow's code, or of what is done for it."""
+        ...
+
+    def charge(self, program: str) -> None:
+        """Says whose code runs within the step: the cost of a call of this program; empty: the workflow's own again."""
         ...
 
     def end(self) -> None:

@@ -55,6 +55,7 @@ class StepWatch:
         self._is_over = threading.Event()
         self._lock = threading.Lock()
         self._workflow = ""
+        self._program = self._place_program = ""
         self._started_ns = 0
         """When the running step began; 0 between steps."""
         self._num_steps = 0
@@ -82,8 +83,13 @@ class StepWatch:
         """Notes that a step of a workflow begins."""
         self._workflow = workflow
         self._place = ""
+        self._program = self._place_program = ""
         self._num_steps += 1
         self._started_ns = time.perf_counter_ns()
+
+    def charge(self, program: str) -> None:
+        """Notes whose code runs within the step: the cost of a call of this program; empty: the workflow's own again."""
+        self._program = program
 
     def end(self) -> None:
         """Notes that the step has ended by itself."""
@@ -127,7 +133,9 @@ class StepWatch:
         if len(self._warned_ns) > 1000:
             self._warned_ns.clear()
         self._warned_ns[place] = now_ns
-        _log.warning("slow_step", workflow=self._workflow, place=self._place or _UNSEEN, took_s=round(took_ns / 1e9, 3))
+        program = {"program": self._place_program} if self._place_program else {}
+        place, took_s = self._place or _UNSEEN, round(took_ns / 1e9, 3)
+        _log.warning("slow_step", workflow=self._workflow, **program, place=place, took_s=took_s)
 
     # The thread's side
 
@@ -149,7 +157,7 @@ class StepWatch:
         place = self._place_now()
         if place is None or self._started_ns != started_ns:
             return
-        self._place = place
+        self._place, self._place_program = place, self._program
         if took_ns < self._limit_ns:
             return
         with self._lock, switch_interval_at_least(_UNDISTURBED_S):

@@ -36,9 +36,12 @@ class InputStream:
         self._num_taken = 0
         self.reader: asyncio.Task[Any] | None = None
         self._is_over = False
+        self._is_closed = False
 
     def feed(self, part: Any) -> None:
-        """Appends a part."""
+        """Appends a part, unless the program wants no more."""
+        if self._is_closed:
+            return
         self._parts.append(part)
         self._is_fed.set()
 
@@ -50,6 +53,17 @@ class InputStream:
         """Ends the stream now. Who waits for a part gets this error."""
         self._parts.clear()
         self.end(error)
+
+    def close(self) -> None:
+        """Gives up what was not read. Loops end, as those over a closed generator; what makes the stream goes on no further
+        than a few parts, and ends with the call."""
+        self._parts.clear()
+        self._is_closed = True
+        self._is_fed.set()
+
+    async def aclose(self) -> None:
+        """Closes it, so that `contextlib.aclosing` takes it."""
+        self.close()
 
     def __aiter__(self) -> "InputStream":
         self.check_begin()
@@ -67,13 +81,15 @@ class InputStream:
             )
 
     async def __anext__(self) -> Any:
-        while not self._parts:
+        while not self._parts and not self._is_closed:
             self._is_fed.clear()
             self.reader = asyncio.current_task()
             try:
                 await self._is_fed.wait()
             finally:
                 self.reader = None
+        if self._is_closed:
+            raise StopAsyncIteration
         part = self._parts[0]
         if isinstance(part, _Ended):
             if part.error is None:
@@ -113,12 +129,20 @@ class BlockingStream:
         self._stream = stream
         self._turn = turn
         self._loop = loop
+        self._is_closed = False
+
+    def close(self) -> None:
+        """See `InputStream.close`; `contextlib.closing` takes it."""
+        self._is_closed = True
+        self._loop.call_soon_threadsafe(self._stream.close)
 
     def __iter__(self) -> "BlockingStream":
         self._stream.check_begin()
         return self
 
     def __next__(self) -> Any:
+        if self._is_closed:
+            raise StopIteration
         outcome = asyncio.run_coroutine_threadsafe(self._next(), self._loop).result()
         if isinstance(outcome, _Ended):
             if outcome.error is None:

@@ -131,13 +131,21 @@ def no_more_replicas_than_wanted(engine: Engine) -> None:
 
 
 def idle_bookkeeping_agrees(engine: Engine) -> None:
-    """Replicas without batches, or with room beside those that run, are listed as idle, each under its own node."""
+    """Replicas without batches, or with room beside those that run, are listed as idle, each under its own node; not those that
+    run a suspect, or are kept free for one."""
     for pool in pools(engine):
         listed = {(node, name) for node, here in pool.idle.items() for name in here}
         limit = 1 if pool.ongoing is None else pool.max_ongoing
         actual = {(replica.node, name) for name, replica in pool.replicas.items() if _has_room(replica, limit)}
+        if pool.ongoing is not None:
+            alone = [replica for replica in pool.replicas.values() if replica is pool.reserved or _runs_suspect(replica)]
+            actual -= {(replica.node, replica.replica_id) for replica in alone}
         if listed != actual or pool.num_idle != len(actual):
             raise InvariantError(f"{pool.program.name!r}: idle are {actual}, listed {listed}, counted {pool.num_idle}")
+
+
+def _runs_suspect(replica: Replica) -> bool:
+    return any(call.is_suspect for batch in replica.batches.values() for call in batch.calls)
 
 
 def _has_room(replica: Replica, limit: int) -> bool:

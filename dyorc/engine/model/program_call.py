@@ -9,7 +9,7 @@ from dyorc.core.tensor import BlockId, TensorRef
 from dyorc.engine.model.futures import Argument, Future
 from dyorc.engine.model.speculation_budget import Bet
 from dyorc.engine.request_trace import CallTrace
-from dyorc.errors import InternalError
+from dyorc.errors import DyOrcError, InternalError
 
 if TYPE_CHECKING:
     from dyorc.authoring.batching import BatchKey
@@ -83,9 +83,10 @@ class Feed:
         num_taken: Parts that it has read.
         num_awaited: 1 while the next part has not come, or has to be restored; else 0.
         has_ended: Whether its end was sent.
+        error: Why the stream failed, if the call was told so.
     """
 
-    __slots__ = ("call", "has_ended", "num_awaited", "num_fed", "num_taken", "number", "parts")
+    __slots__ = ("call", "error", "has_ended", "num_awaited", "num_fed", "num_taken", "number", "parts")
 
     def __init__(self, call: "Call", number: int, parts: "PartList") -> None:
         self.call = call
@@ -95,6 +96,7 @@ class Feed:
         self.num_taken = 0
         self.num_awaited = 0
         self.has_ended = False
+        self.error: DyOrcError | None = None
 
     @property
     def segment(self) -> "Segment":

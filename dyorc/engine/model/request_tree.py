@@ -63,6 +63,7 @@ class Task:
 
     Attributes:
         arguments: The tensors it was called with.
+        name: Of its workflow; of a request's root, as the request asked for it.
         homes: Where residents that met in one call were brought together, by group; the others follow when they have to move.
         segment: Where it is in its caller's journal; None for a request's root.
         depth: Callers above it; 0 for the root.
@@ -80,8 +81,9 @@ class Task:
 
     __deletable__ = ("journal",)  # for mypyc
     __slots__ = (
-        "arguments", "callee", "depth", "future", "homes", "journal", "most_resident_bytes", "num_awaited", "num_residents",
-        "parts", "paths", "request", "resident_bytes", "result", "segment", "started_ns", "state", "statics", "stream", "streams",
+        "arguments", "callee", "depth", "future", "homes", "journal", "most_resident_bytes", "name", "num_awaited",
+        "num_residents", "parts", "paths", "request", "resident_bytes", "result", "segment", "started_ns", "state", "statics",
+        "stream", "streams",
     )  # fmt: skip
 
     def __init__(
@@ -94,6 +96,7 @@ class Task:
     ) -> None:
         self.request = request
         self.callee = workflow
+        self.name = request.context.record.name if segment is None else workflow.name
         self.arguments = arguments
         self.statics = statics
         self.segment = segment

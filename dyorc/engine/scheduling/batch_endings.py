@@ -14,6 +14,7 @@ from dyorc.engine.scheduling.batch_accounting import (
     learn_from_batch,
 )
 from dyorc.engine.scheduling.batch_sending import NS_PER_S, BatchSender
+from dyorc.engine.scheduling.failed_streams import error_of
 from dyorc.engine.scheduling.parking import Parking
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import NEVER_NS, Batch, Replica
@@ -77,7 +78,7 @@ class BatchEndings:
             for call, outputs in zip(batch.calls, event.outputs, strict=True):
                 self._residents.processes.add(process, call, outputs)
             pool.record.num_rebuilt += bool(batch.calls[0].chain)
-        if batch.calls[0].is_suspect:  # it is alone
+        if batch.calls[0].is_suspect and (batch.ongoing is None or not batch.ongoing.is_cancelled):  # it is alone
             self._retrying.clear_suspect(batch.calls[0], pool)
         ended = self._turn.ended
         for call, outputs in zip(batch.calls, event.outputs, strict=True):
@@ -99,8 +100,7 @@ class BatchEndings:
             message = f"there is no memory for the results of program {pool.program.name!r}: {event.message}"
             self._retrying.out_of_memory(batch, CapacityError(message, retry_after_s=pool.drain_s()))
         else:
-            error = ProgramError(pool.program.name, event.error_type, event.message, event.traceback)
-            self._retrying.halve_and_retry(batch, error)
+            self._retrying.halve_and_retry(batch, error_of(batch.calls[0], event))
 
     def tensors_lost(self, event: TensorsLost) -> None:
         """Handles a batch that did not run because its inputs could not be read."""

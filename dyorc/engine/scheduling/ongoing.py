@@ -186,6 +186,7 @@ class OngoingBatches:
         other = Call(call.callee, (), (), call.segment)
         other.withdraw()
         other.blocks = call.blocks  # which the batch may read until it ends
+        other.is_suspect = call.is_suspect
         batch.calls = [other]
 
     # Time

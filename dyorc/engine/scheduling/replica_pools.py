@@ -81,6 +81,7 @@ class ReplicaPool:
         num_replicas_on: How many replicas take batches, by node.
         idle: Replicas that hold no batch, by node; the longest idle first. If batches run side by side, those with room for one.
         ongoing: The batch of each running call, if batches run side by side; None for programs that neither wait nor yield.
+        reserved: If batches run side by side: the replica that gets no more, so that the next suspect runs there alone.
         max_cost: What the calls of a batch may cost together; None if the program declares no cost of a call.
         latency: T(n); over the cost of a batch, if the program declares one.
         mean_cost: What a call costs on average.
@@ -132,6 +133,7 @@ class ReplicaPool:
         self.num_idle = 0
         self.max_ongoing = program.max_ongoing
         self.ongoing: dict[Call, Batch] | None = {} if program.style is not CallStyle.PLAIN else None
+        self.reserved: Replica | None = None
         self.num_load_failures = 0
         self.num_starved = 0
         self.load_error: DyOrcError | None = None
@@ -171,6 +173,8 @@ class ReplicaPool:
             self.clear_load_failures()  # failures while another replica worked do not predict the next attempt
         self.leave_idle(replica)
         replica.prefetch_ns = NEVER_NS
+        if self.reserved is replica:
+            self.reserved = None
 
     def clear_load_failures(self) -> None:
         """Forgets failed loads: the next attempt is the first."""
@@ -190,7 +194,7 @@ class ReplicaPool:
         while it has room for another."""
         self.leave_idle(replica)
         if self.ongoing is not None:
-            if len(replica.batches) < self.max_ongoing:
+            if len(replica.batches) < self.max_ongoing and replica is not self.reserved and not _runs_suspect(replica):
                 self.set_idle(replica)
             return
         if len(replica.batches) < self._max_in_flight:
@@ -246,9 +250,30 @@ class ReplicaPool:
 
     def release_suspect(self, now_ns: int, *, is_stuck: bool = False) -> None:
         """Lets the next suspect call run, unless another one runs or its time has not come. Cost: looks at all replicas."""
-        if not self.runs_suspect:
-            is_safe = not self.has_process or self._is_harmless()
-            self.suspects.release(len(self.replicas), self.num_idle, now_ns, is_safe=is_safe, is_stuck=is_stuck)
+        if self.runs_suspect:
+            return
+        num_idle = self.num_idle
+        if self.ongoing is not None:
+            num_idle = sum([not replica.batches for replica in self.replicas.values()])
+            if self.replicas and not num_idle:
+                if self.suspects.is_due(now_ns):
+                    self._reserve()
+                return
+            self.end_reservation()
+        is_safe = not self.has_process or self._is_harmless()
+        self.suspects.release(len(self.replicas), num_idle, now_ns, is_safe=is_safe, is_stuck=is_stuck)
+
+    def _reserve(self) -> None:
+        """Gives the replica that runs least no more calls, so that a suspect can run there alone once these have ended."""
+        if self.reserved is None:
+            self.reserved = min(self.replicas.values(), key=lambda replica: len(replica.batches))
+            self.leave_idle(self.reserved)
+
+    def end_reservation(self) -> None:
+        """Gives the replica that was kept free for a suspect calls again."""
+        if (replica := self.reserved) is not None:
+            self.reserved = None
+            self.set_busy(replica, NEVER_NS)
 
     def _is_harmless(self) -> bool:
         """Returns whether the next suspect can run in a process that holds residents of suspects only: all others would lose
@@ -413,6 +438,12 @@ class ReplicaPool:
             return next(iter(next(iter(nodes.values())).values()))
         num_bytes = _bytes_by_node(calls)
         return next(iter(nodes[max(nodes, key=num_bytes.__getitem__)].values()))
+
+
+def _runs_suspect(replica: Replica) -> bool:
+    """Returns whether a replica runs a suspect call, which is alone there."""
+    running = replica.running
+    return running is not None and running.calls[0].is_suspect
 
 
 def _any(call: Call) -> bool:

@@ -155,6 +155,8 @@ class Scheduler:
         for pool in pools:
             if pool.suspects.waiting and not self._retrying.is_another_tried(pool, self.pools):
                 pool.release_suspect(turn.now_ns)
+            elif pool.reserved is not None and not pool.suspects.waiting:
+                pool.end_reservation()
         if self.processes.by_name and (with_process := [pool for pool in pools if pool.has_process]):
             self._residents.drain(with_process)
             pools = [pool for pool in pools if not pool.has_process]
@@ -165,7 +167,7 @@ class Scheduler:
             while pool.guesses.size and (formed := self._former.form_guesses(pool)) is not None:
                 self._sender.send(pool, formed)
         for pool in ongoing:
-            if pool.queue.size:
+            if pool.queue.size or pool.suspects.waiting:
                 self._ongoing.make_way(pool, self.pools)
         for call in turn.queued:
             if call.state is CallState.QUEUED:  # those in a batch fetch their inputs with it
@@ -255,6 +257,7 @@ class Scheduler:
         pool = self.pools[call.callee.name]
         if call in pool.suspects:
             pool.suspects.withdraw(call)
+            self._touch(call.callee.name)  # a replica may be kept free for it
         elif call.state is CallState.QUEUED:
             pool.queue_of(call).withdraw(call)
         elif call.state is CallState.GUESSED:

@@ -16,6 +16,7 @@ from dyorc.engine.scheduling.queues import CallQueue
 from dyorc.errors import SuspectInputError
 
 V = TypeVar("V")
+_NEVER_NS = 2**62
 
 
 class SuspectQueue:
@@ -23,7 +24,8 @@ class SuspectQueue:
 
     Two at once could cost two replicas. One may run as soon as another replica is there to serve the other calls or, if the
     program has only one replica, once no other call waits. Where residents are held, it also waits until only suspects would lose
-    theirs. No suspect waits longer than `max_wait_ns` for that.
+    theirs. No suspect waits longer than `max_wait_ns` for that. Where calls run side by side, it needs a replica without any
+    and gets no other call meanwhile; after `max_wait_ns`, one gets no more calls until it runs nothing.
 
     Args:
         queue: The program's queue of calls that can run anywhere.
@@ -67,6 +69,10 @@ class SuspectQueue:
         for call in calls:
             del self.waiting[call]
         return calls
+
+    def is_due(self, now_ns: int) -> bool:
+        """Returns whether the longest waiting call has waited for as long as one may."""
+        return next(iter(self.waiting.values()), _NEVER_NS) <= now_ns
 
     def release(self, num_replicas: int, num_idle: int, now_ns: int, *, is_safe: bool, is_stuck: bool) -> None:
         """Hands the next call to the queue, to run alone, if it may run now. No other suspect may be queued or in a batch.

@@ -68,6 +68,8 @@ def check_streams(callee: Program | Workflow, streams: Sequence[Any], owner: Req
             )
         if stream.parts.owner is not owner:
             raise InvalidInputError(f"{callee!r}: {spec.name!r} got a Stream {OF_ANOTHER}")
+        if stream.is_closed:
+            raise InvalidInputError(f"{callee!r}: {spec.name!r} got a Stream that was closed (`aclose`), and cannot be read")
         spec.check(stream.outputs, repr(callee))
 
 

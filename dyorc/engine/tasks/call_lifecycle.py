@@ -123,7 +123,8 @@ class CallLifecycle:
             return cost.compute(call.operands, call.statics)
         is_own = not watch.is_measuring  # else it is part of the step that made the call
         if is_own:
-            watch.begin(call.segment.task.request.context.record.name)
+            watch.begin(call.segment.task.name)
+        watch.charge(call.callee.name)
         try:
             return cost.compute(call.operands, call.statics)
         except ProgramError as error:
@@ -132,6 +133,7 @@ class CallLifecycle:
                 raise ProgramError(call.callee.name, "TimeoutError", text) from None
             raise
         finally:
+            watch.charge("")
             if is_own:
                 watch.end()
 

@@ -42,7 +42,7 @@ def diverged(call: Call, what: str) -> StreamDivergedError:
     """Returns the error of a call that was run again and yielded something else than before."""
     return StreamDivergedError(
         f"program {call.callee.name!r} was run again, because its replica was lost, and yielded {what}; it has to yield the same "
-        f"for the same inputs, or to be declared pure=False"
+        f"for the same inputs; a program that samples takes a seed as an input"
     )
 
 

@@ -80,4 +80,5 @@ class StreamFeeder:
         """Tells a call that one of its streams has ended, or has failed."""
         if feed.is_live:
             feed.has_ended = True
+            feed.error = error
             self._dispatcher.end_feed(feed.call, feed.number, feed.num_fed, error)

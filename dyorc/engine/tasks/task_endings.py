@@ -147,7 +147,7 @@ class TaskEndings:
             watch = None  # they are part of the step that ends the task
         for path in task.paths:
             if watch is not None:
-                watch.begin(task.callee.name)
+                watch.begin(task.name)
             path.close()
             if watch is not None:
                 watch.end()

@@ -191,7 +191,8 @@ class TaskRunner:
 
     def _continue(self, waiter: Waiter) -> None:
         """Continues a waiter that has everything it waited for. Runs user code, so a watch may interrupt it."""
-        request = waiter.request if isinstance(waiter, Task) else waiter.segment.task.request
+        task = waiter if isinstance(waiter, Task) else waiter.segment.task
+        request = task.request
         num_steps, watch = self._turn.num_steps, self._watch
         num_steps[request] = number = num_steps.get(request, 0) + 1
         if number > self._config.max_steps_per_turn:
@@ -199,7 +200,7 @@ class TaskRunner:
             return
         try:
             if watch is not None:
-                watch.begin(request.context.record.name)
+                watch.begin(task.name)
             if isinstance(waiter, ExecutionPath):
                 self._step(waiter)
             elif isinstance(waiter, Task):

@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias, TypeVar
 import structlog
 from starlette.types import Send
 
-from dyorc.errors import DyOrcError, ExecutionError, PayloadTooLargeError
+from dyorc.errors import DyOrcError, PayloadTooLargeError, UnsupportedError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.codec.http_errors import error_body, retry_headers, status_of
 from dyorc.gateway.http.compression import Encoding, compress
@@ -190,7 +190,7 @@ async def only_part(parts: AsyncGenerator[list[T]], model: Model) -> T:
     """Returns the only part of a stream.
 
     Raises:
-        ExecutionError: If the stream does not have exactly one part; further parts are not computed.
+        UnsupportedError: If the stream does not have exactly one part; further parts are not computed.
     """
     received: list[T] = []
     async with aclosing(parts):
@@ -199,7 +199,8 @@ async def only_part(parts: AsyncGenerator[list[T]], model: Model) -> T:
             if len(received) > 1:
                 break
     if len(received) != 1:
-        raise ExecutionError(
-            f"generate expects exactly 1 part, model {model.name!r} gave {'more' if received else 'none'}; use generate_stream"
+        raise UnsupportedError(
+            f"model {model.name!r} answers in parts, and gave {'more than one' if received else 'none'}, where generate answers "
+            f"with exactly one; ask by POST /v2/models/{model.name}/generate_stream, which sends an event for each"
         )
     return received[0]

@@ -1,0 +1,33 @@
+"""What a call fails with after a stream that it reads has failed: the error of what failed first, and how it came here."""
+
+from dyorc.engine.events import BatchFailed
+from dyorc.engine.model.program_call import Call
+from dyorc.errors import DyOrcError, ProgramError, text_of, type_name
+
+
+def error_of(call: Call, event: BatchFailed) -> DyOrcError:
+    """Returns the error of a call whose program raised.
+
+    If it did not catch the error of a stream, it has only passed that on. If it raised another one, that may be a consequence.
+    """
+    name = call.callee.name
+    for feed in call.feeds:
+        source = feed.error
+        if source is None:
+            continue
+        stream = call.callee.signature.streams[feed.number].name
+        if event.error_type == type_name(source) and event.message == text_of(source):
+            return _continued(source, f"; it reached program {name!r} through its stream {stream!r}")
+        text = f"{event.message} (its stream {stream!r} had failed: {source})"
+        return ProgramError(name, event.error_type, text, event.traceback)
+    return ProgramError(name, event.error_type, event.message, event.traceback)
+
+
+def _continued(error: DyOrcError, addition: str) -> DyOrcError:
+    """Returns an error like another one, with a longer text. The constructors of some classes would write that anew."""
+    kind = type(error)
+    continued = kind.__new__(kind, f"{error}{addition}")
+    vars(continued).update(vars(error))
+    if isinstance(continued, ProgramError):
+        continued.message += addition
+    return continued

@@ -63,18 +63,15 @@ class ResidentFormer:
         first = pool.queue.first()
         if first is None:
             return None
-        places = [
-            (replica, process)
-            for replica, process in _idle(pool)
-            if not process.is_leaving and not _is_another_first(pool, process, first)
-        ]
-        if not places:
-            return None
-        if not pool.program.signature.outputs.has_residents:
+        idle = [(replica, process) for replica, process in _idle(pool) if not process.is_leaving]
+        has_residents = pool.program.signature.outputs.has_residents
+        places = [place for place in idle if not _is_another_first(place[1], pool, first, CallQueue.first)]
+        if places and not has_residents:
             if first.is_suspect:  # where it does the least harm
                 return min(places, key=lambda place: place[1].num_bytes)[0], 2**30
             return places[0][0], 2**30
-        if any(replica.process is not None and replica.process.is_whole for replica in pool.replicas.values()):
+        if has_residents and any(replica.process is not None and replica.process.is_whole for replica in pool.replicas.values()):
+            idle = [place for place in idle if place[1].is_whole]
             places = [place for place in places if place[1].is_whole]
         task = first.segment.task
         best: tuple[tuple[int, int], Replica] | None = None
@@ -84,14 +81,33 @@ class ResidentFormer:
                 best = (room, -process.num_bytes), replica
         if best is not None:
             return best[1], best[0][0]
-        for replica, process in places:
-            if not self._is_stuck(process):
+        stuck = [place for place in idle if self._is_stuck(place[1])]
+        return self._make_place(pool, stuck) if stuck else None
+
+    def _make_place(self, pool: ReplicaPool, stuck: list[tuple[Replica, Process]]) -> tuple[Replica, int] | None:
+        """Makes room for the oldest unbound call in a process in which nothing goes on. It goes first now, whosever turn it is:
+        the residents that are in the way may be those of its own request, or of older ones that wait for it."""
+        call = pool.queue.first()
+        if call is not None and not call.is_suspect:
+            call = pool.queue.oldest()
+        if call is None:
+            return None
+        for replica, process in stuck:
+            if _is_another_first(process, pool, call, CallQueue.oldest):
                 continue
-            while not process.room_for(task) and (blocks := process.youngest(task.request, is_urgent=first.is_suspect)):
-                self._evict(blocks)  # suspects run one after another, so that older ones may wait for one
-            if process.room_for(task) or process.requests() <= {task.request}:
+            if not pool.program.signature.outputs.has_residents or self._clear_room(process, call):
+                if call is not pool.queue.first():
+                    pool.queue.advance(call)
                 return replica, 1
         return None
+
+    def _clear_room(self, process: Process, call: Call) -> bool:
+        """Has younger requests give up their residents until a call has room. Returns whether it may begin: if nothing but the
+        residents of its own request is left, it may exceed the limit."""
+        task = call.segment.task
+        while not process.room_for(task) and (blocks := process.youngest(task.request, is_urgent=call.is_suspect)):
+            self._evict(blocks)  # suspects run one after another, so that older ones may wait for one
+        return process.room_for(task) > 0 or process.requests() <= {task.request}
 
     @staticmethod
     def _is_stuck(process: Process) -> bool:
@@ -172,13 +188,17 @@ def _limits(pool: ReplicaPool, waiting: CallQueue | Lanes) -> tuple[int, int, fl
     return pool.max_size(cost), num_ready, cost
 
 
-def _is_another_first(pool: ReplicaPool, process: Process, first: Call) -> bool:
-    """Returns whether a more urgent chain of another program waits for room in a process."""
+def _is_another_first(process: Process, pool: ReplicaPool, call: Call, next_of: Callable[[CallQueue], Call | None]) -> bool:
+    """Returns whether a chain of another program that waits for room in a process goes before a call.
+
+    Args:
+        next_of: Which call of each program is meant: the one whose turn it is, or the oldest.
+    """
     for replica in process.replicas.values():
         other = replica.pool
         if other is not pool and other.queue.size and other.program.signature.outputs.has_residents:
-            call = other.queue.first()
-            if call is not None and call.order < first.order:
+            another = next_of(other.queue)
+            if another is not None and another.order < call.order:
                 return True
     return False
 

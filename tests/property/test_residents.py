@@ -16,6 +16,7 @@ from dyorc.engine.engine_context import Host
 from tests.effort import examples
 from tests.property.tallies import Tally, comes_across
 from tests.property.test_speculation import AGGRESSIVE, OFF, predictor_of
+from tests.unit.engine.dispatched import Dispatched
 from tests.unit.engine.driver import World
 
 Number = Float[np.ndarray, ""]
@@ -213,7 +214,9 @@ class Processes:
         self.random = Random(seed)
         self.trouble = trouble
         self.num_losses = self.num_joined = 0
-        self.seen: dict[str, int] = dict.fromkeys(("losses", "evictions", "rebuilds", "guesses", "two processes"), 0)
+        self.seen: dict[str, int] = dict.fromkeys(("losses", "evictions", "rebuilds", "guesses", "two processes", "limits"), 0)
+        self.known_programs: set[str] = set()
+        self.first_batches: set[int] = set()
         for _ in range(num_processes):
             self.join()
 
@@ -257,7 +260,9 @@ class Processes:
             self.seen["guesses"] += any(call.is_guess for call in world.engine.scheduler.batches[batch.action.batch_id].calls)
             self.seen["rebuilds"] += bool(batch.action.chain)
             world.advance(0.01)  # without it, nothing is known of the demand, and no guess is made
-            world.finish(batch, self.random.choice([0.001, 0.01]))
+            event = world.outcome(batch, self.random.choice([0.001, 0.01]))
+            self.check_limit(batch)
+            world.tell(event)
             processes = world.engine.scheduler.processes
             self.seen["two processes"] += sum(bool(process.residents) for process in processes.by_name.values()) > 1
         else:
@@ -270,6 +275,23 @@ class Processes:
             held = [rows[0] for block, rows in self.world.stored.items() if block[0] == process.name]
             assert process.num_bytes == sum(_ITEM_BYTES * len(state) for state in held)
 
+    def check_limit(self, batch: Dispatched) -> None:
+        """A process holds no more than it should while a batch runs, unless all is of one request, or the batch was sent when
+        nothing was known of the program."""
+        process = self.world.engine.scheduler.processes.by_name.get(self.world.process_of[batch.action.replica_id])
+        if process is None or process.limit is None:
+            return
+        if batch.program not in self.known_programs:
+            self.known_programs.add(batch.program)
+            sent = [batch, *self.world.in_flight.values()]
+            self.first_batches |= {each.action.batch_id for each in sent if each.program == batch.program}
+        calls = self.world.engine.scheduler.batches[batch.action.batch_id].calls
+        requests = process.requests() | {call.segment.task.request for call in calls}
+        held = sum(_ITEM_BYTES * len(rows[0]) for block, rows in self.world.stored.items() if block[0] == process.name)
+        if batch.action.batch_id not in self.first_batches and len(requests) > 1:
+            assert held <= process.limit, f"{held} of {process.limit} bytes, for {len(requests)} requests"
+            self.seen["limits"] += held > process.limit // 2
+
     @property
     def num_evictions(self) -> int:
         return sum(self.world.engine.scheduler.report(name).get("num_evicted", 0) for name in self.programs)
@@ -280,7 +302,7 @@ _weights = st.one_of(st.just([1.0]), st.lists(st.sampled_from([1e-3, 1.0]), min_
 """The weights of tenants, whose turns need not be in the order of their requests."""
 
 
-@comes_across(_TALLY, "guesses", "losses", "evictions", "rebuilds", "two processes")
+@comes_across(_TALLY, "guesses", "losses", "evictions", "rebuilds", "two processes", "limits")
 @settings(max_examples=examples(400, share=1.0))
 @given(
     plan=plans,

@@ -33,7 +33,7 @@ from dyorc.engine.model.tree_walks import is_unfinished
 from dyorc.engine.tasks.chains import chain_to_rebuild, tensors_of, with_residents
 from dyorc.engine.tasks.early_release import EarlyRelease
 from dyorc.engine.tasks.tensor_needs import Fetches, TensorNeeds
-from dyorc.engine.tasks.trace_events import trace_abandoned, trace_note
+from dyorc.engine.tasks.trace_events import trace_abandoned, trace_recomputed, trace_repeat
 from dyorc.engine.turn import CallPart
 from dyorc.errors import DyOrcError, EffectLostError, ReplicaLostError, StreamDivergedError
 
@@ -240,7 +240,7 @@ class Recovery:
         call.streams = tuple([StreamArgument(stream.parts, call) for stream in producer.streams])
         call.future.producer = None  # its result goes into another future; this reference would only make a cycle
         if (story := restoration.request.context.story) is not None:
-            trace_note(story, "lost", producer.callee.name, self._turn.now_ns)
+            trace_repeat(story, producer, self._turn.now_ns, is_rebuilt=bool(chain))
         self._turn.ready.append(call)
 
     def call_done(self, restoration: Restoration, outputs: tuple[TensorRef, ...]) -> None:
@@ -261,7 +261,7 @@ class Recovery:
             request.keeping[future] = None
         future.refill(outputs)
         if (story := request.context.story) is not None and restoration.call is not None:
-            trace_note(story, "recomputed", restoration.call.callee.name, self._turn.now_ns)
+            trace_recomputed(story, restoration.call.callee.name, self._turn.now_ns)
         self._finish(restoration)
 
     def _finish(self, restoration: Restoration) -> None:

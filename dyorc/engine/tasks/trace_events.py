@@ -81,9 +81,11 @@ def trace_part(story: RequestTrace, index: int, now_ns: int) -> None:
     story.add_part(PartTrace(index, now_ns))
 
 
-def trace_recomputed(story: RequestTrace, program: str, now_ns: int) -> None:
-    """Records that a result has been computed again."""
-    story.note(TraceNote(now_ns, "recomputed", program))
+def trace_recomputed(story: RequestTrace, future: Future, call: Call, now_ns: int) -> None:
+    """Records that a result has been computed again by a call."""
+    story.note(TraceNote(now_ns, "recomputed", call.callee.name))
+    if isinstance(future.producer, Call) and future.producer.trace is not None:
+        future.producer.trace.dropped = ""
 
 
 def trace_repeat(story: RequestTrace, call: Call, now_ns: int, *, is_rebuilt: bool) -> None:
@@ -97,7 +99,6 @@ def trace_repeat(story: RequestTrace, call: Call, now_ns: int, *, is_rebuilt: bo
         story.note(TraceNote(now_ns, "lost", name))
         return
     story.note(TraceNote(now_ns, "remade", name, trace.dropped, "rebuild" if is_rebuilt else "call"))
-    trace.dropped = ""
 
 
 def _shown(point: BranchPoint) -> str:

@@ -29,6 +29,7 @@ from dyorc.engine.actions import (
     GrantParts,
     ParkReplica,
     ProgramStarved,
+    RebuildFailed,
     ReleaseTensors,
     ReplaceReplica,
     SetTimer,
@@ -233,6 +234,8 @@ class World:
                 raise InternalError("a part of a stream for a simulated program, which takes none")
             case ReplaceReplica(replica_id=replica_id, reason=reason):
                 raise InternalError(f"the engine gave up simulated replica {replica_id}: {reason}")
+            case RebuildFailed():
+                raise InternalError(f"a resident was to be rebuilt, and simulated programs have none: {action}")
             case _:
                 assert_never(action)
 

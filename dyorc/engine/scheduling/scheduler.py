@@ -137,6 +137,8 @@ class Scheduler:
         if pool.timer is not None:
             self._timers.cancel(pool.timer)
         self._parking.program_removed(name)
+        for process in self.processes.by_name.values():
+            process.parked.discard(name)  # it is whole without a program that nothing calls
         del self.pools[name]
 
     def fire(self, timer: Timer) -> None:

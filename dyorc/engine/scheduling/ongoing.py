@@ -165,6 +165,7 @@ class OngoingBatches:
         call = batch.calls[0]
         call.feeds = ()
         other = Call(call.callee, (), (), call.segment)
+        other.blocks = batch.blocks  # which it may still read
         other.withdraw()
         batch.calls = [other]
 

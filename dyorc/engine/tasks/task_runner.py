@@ -126,6 +126,7 @@ class TaskRunner:
                     self._calls.fail(end.call, error)
             case CallStarted(call):
                 self._feeder.start(call)
+                self._calls.started(call)
             case InputTaken():
                 self._feeder.taken(end)
             case CallFailed(call, error):

@@ -31,7 +31,7 @@ IMAGES ?= core cpu
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help chart chart-golden dist test-dist images compose-test demo demo-chat demo-guarded demo-ocr demo-retrieval demo-router demo-speech screenshots prepare test test-pythons test-real test-again test-slow test-quick test-compiled compile pure lint lint-macos format protos docs docs-serve docs-picture docs-metrics docs-packages docs-reference schema
+.PHONY: help chart chart-golden dist test-dist images compose-test demo demo-chat demo-guarded demo-ocr demo-retrieval demo-router demo-speech screenshots prepare test test-pythons test-real test-again test-slow test-quick test-compiled test-compiled-quick compile pure lint lint-macos format protos docs docs-serve docs-picture docs-metrics docs-packages docs-reference schema
 .PHONY: test-moving equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-streams bench-chat bench-soak bench-gateway bench-hostile
 .PHONY: sizes first-answer
 .PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-chat chaos-compose chaos-hosts chaos-jobs chaos-services chaos-stops clean conformance bench bench-full bench-loadgen peers
@@ -107,6 +107,10 @@ pure: ## Remove the compiled engine
 test-compiled: $(VENV)/.dev ## Run the tests that concern the engine with its compiled modules, then remove these
 	$(MAKE) compile
 	$(PYTEST_SIDE_BY_SIDE) tests/unit tests/property tests/integration; status=$$?; $(MAKE) pure; exit $$status
+
+test-compiled-quick: $(VENV)/.dev ## Run the tests of the core with the compiled engine, then remove it
+	$(MAKE) compile
+	$(PYTEST_SIDE_BY_SIDE) -m 'not real and $(USUAL)' $(CORE); status=$$?; $(MAKE) pure; exit $$status
 
 dist: $(BUILD)/.made ## Build wheels and source archives of dyorc-core and dyorc in dist/; the version comes from the commit's tag
 	rm -rf dist

@@ -9,9 +9,11 @@ from dyorc.engine.actions import FormReason
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import ReplicaLeft, SuspectsReported
 from dyorc.engine.model.program_call import Call, CallState
+from dyorc.engine.scheduling.lanes import Lanes
+from dyorc.engine.scheduling.queues import CallQueue
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import Batch
-from dyorc.engine.scheduling.suspects import Refusals
+from dyorc.engine.scheduling.suspects import Refusals, SuspectQueue
 from dyorc.engine.timers import TimerKind
 from dyorc.engine.turn import CallDeferred, CallFailed, CallUnready, Turn
 from dyorc.errors import CapacityError, DyOrcError, EffectLostError, ReplicaLostError
@@ -113,11 +115,21 @@ class RetryPolicy:
 
     def _refuse_equal(self, pool: ReplicaPool) -> None:
         """Fails the waiting calls whose inputs are refused now. Cost: looks at all waiting calls."""
-        for queue in (*pool.queues(), pool.suspects):
+        waiting: list[CallQueue | SuspectQueue] = [*pool.queues(), pool.suspects]
+        for queue in waiting:
             for call in queue.take_out(lambda call: self._refusals.check(call) is not None):
                 call.wait()
                 if (error := self._refusals.check(call)) is not None:
                     fail(self._turn, pool, call, error)
+
+    def dequeue_unreadable(self, pools: Mapping[str, ReplicaPool]) -> None:
+        """Takes calls that need lost tensors out of their queues. Cost: visits all waiting calls."""
+        for pool in pools.values():
+            waiting: list[CallQueue | SuspectQueue | Lanes] = [*pool.queues(), pool.suspects, *pool.queues_of_guesses()]
+            for queue in waiting:
+                for call in queue.take_out(self.lacks_inputs):
+                    call.wait()
+                    self._turn.ended.append(CallUnready(call))
 
     def inputs_lost(self, batch: Batch) -> None:
         """Handles a batch that did not run because its inputs could not be read. Calls whose inputs are lost wait until they are

@@ -5,30 +5,26 @@ others are added. The path stops only where it needs a value that is not there; 
 guessed outcome.
 """
 
-import contextlib
-import sys
 from collections.abc import Coroutine, Mapping, Sequence
-from types import AsyncGeneratorType, CodeType, CoroutineType, FrameType, MappingProxyType
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from dyorc.authoring.context import current_recorder
 from dyorc.authoring.decisions import Decision, DecisionSite, Gather
-from dyorc.authoring.exact_values import Exact, plain, same_statics
+from dyorc.authoring.exact_values import Exact, plain
 from dyorc.authoring.program import Program
 from dyorc.authoring.ref import Ref
-from dyorc.authoring.signature import StaticValue, StreamSpec
-from dyorc.authoring.spec import TensorSpec
+from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.stream import END_OF_STREAM, NextPart, Stream
 from dyorc.authoring.workflow import Workflow
-from dyorc.core.arrays import as_array, inline
-from dyorc.core.tensor import DType
-from dyorc.engine.model.futures import Argument, Future, FutureState, Outcome, read_ref
-from dyorc.engine.model.journal import BranchPoint, Entry, StepInterrupted, StreamPart, last_line
+from dyorc.engine.model.futures import Argument, FutureState, Outcome, read_ref
+from dyorc.engine.model.journal import BranchPoint, Entry, StepInterrupted, StreamPart
 from dyorc.engine.model.part_list import PartList, StreamArgument
-from dyorc.engine.model.request_context import RequestContext
 from dyorc.engine.model.request_tree import Task
-from dyorc.engine.tasks.generators import MAX_REFUSALS, Generating, Yielded
-from dyorc.engine.tasks.resident_uses import check_consumed, check_passed, how_to_pick, refusal_to_read
+from dyorc.engine.tasks.call_arguments import OF_ANOTHER, argument_of, check_streams, is_same_call
+from dyorc.engine.tasks.coroutines import close_coroutine, current_line, forget_frames, line_of, open_coroutine
+from dyorc.engine.tasks.generators import Generating, Yielded
+from dyorc.engine.tasks.resident_uses import check_consumed, refusal_to_read
 from dyorc.engine.tasks.stops import Blocked, End, Raised, Returned, Stop, StreamFull, Undecided
 from dyorc.engine.turn import Turn
 from dyorc.errors import (
@@ -47,7 +43,6 @@ _NO_LOOP = "no running event loop"
 """What asyncio says when it is used without a loop, as under `dyorc.run`."""
 
 
-_OF_ANOTHER = "of another request; a Ref or Stream means something only in the request that made it, so keep none for later ones"
 _WAITS = (Blocked, Undecided, StreamFull)
 
 
@@ -129,33 +124,18 @@ class ExecutionPath:
         finally:
             current_recorder.reset(token)
             if self._refusal is not None:
-                _forget_frames(self._refusal)
+                forget_frames(self._refusal)
 
     def close(self) -> None:
         """Ends a run that is not needed."""
         self.is_closed = True
-        self._close_coroutine()
-
-    def _close_coroutine(self) -> None:
-        """Ends the coroutine. Its ``finally`` blocks run, up to the first thing that each awaits; their errors are ignored.
-
-        One that awaits something while it is closed stays suspended. Left so, Python would run the rest when it collects the
-        coroutine, perhaps amid another run, which would then record the calls of this one.
-        """
-        coroutine: Any = self._coroutine
-        if coroutine is None:
-            return
-        for _ in range(MAX_REFUSALS):
-            with contextlib.suppress(BaseException):
-                coroutine.close()
-            if coroutine.cr_frame is None:
-                return
+        close_coroutine(self._coroutine)
 
     def _run(self) -> Stop:
         try:
             coroutine = self._coroutine
             if coroutine is None:
-                coroutine = self._coroutine = _open(self.segment.task)
+                coroutine = self._coroutine = open_coroutine(self.segment.task)
                 self._wanted = coroutine.send(None)
             while True:
                 if self._refusal is not None:
@@ -170,14 +150,14 @@ class ExecutionPath:
                     try:
                         self._wanted = coroutine.throw(reply.with_traceback(None))
                     finally:
-                        _forget_frames(reply)
+                        forget_frames(reply)
                 else:
                     self._wanted = coroutine.send(reply[0])
         except StopIteration as stop:
             return self._returned(stop.value) if self._refusal is None else Raised(self._refusal)
         except DyOrcError as error:
-            self._close_coroutine()
-            _forget_frames(error)
+            close_coroutine(self._coroutine)
+            forget_frames(error)
             return Raised(self._refusal or error)
         except StepInterrupted:
             raise
@@ -185,9 +165,9 @@ class ExecutionPath:
             if self._refusal is not None:
                 return Raised(self._refusal)
             wrapped = self._wrap(error)
-            self._close_coroutine()
+            close_coroutine(self._coroutine)
             wrapped.__cause__ = error
-            _forget_frames(error)
+            forget_frames(error)
             return Raised(wrapped)
 
     def _reply(self, wanted: Any) -> Blocked | Undecided | StreamFull | DyOrcError | tuple[Any]:
@@ -195,20 +175,20 @@ class ExecutionPath:
         match wanted:
             case Decision():
                 if wanted.ref.future.owner is not self._owner:
-                    return self._misuse(f"decides by a Ref {_OF_ANOTHER}")
+                    return self._misuse(f"decides by a Ref {OF_ANOTHER}")
                 if wanted.ref.outputs.has_residents and (why := refusal_to_read(wanted.ref, "decides by")):
                     return self._misuse(why)
                 return self._decide(wanted)
             case Ref():
                 if wanted.future.owner is not self._owner:
-                    return self._misuse(f"awaits a Ref {_OF_ANOTHER}")
+                    return self._misuse(f"awaits a Ref {OF_ANOTHER}")
                 if wanted.outputs.has_residents and (why := refusal_to_read(wanted, "awaits")):
                     return self._misuse(why)
                 return self._values((wanted,)) or self._failure((wanted,)) or (read_ref(wanted),)
             case Gather(refs=refs):
                 for ref in refs:
                     if ref.future.owner is not self._owner:
-                        return self._misuse(f"gathers a Ref {_OF_ANOTHER}")
+                        return self._misuse(f"gathers a Ref {OF_ANOTHER}")
                     if ref.outputs.has_residents and (why := refusal_to_read(ref, "awaits")):
                         return self._misuse(why)
                 return self._values(refs) or self._failure(refs) or ([read_ref(ref) for ref in refs],)
@@ -218,7 +198,7 @@ class ExecutionPath:
                 return self._misuse(wanted.refusal())
             case NextPart():
                 if wanted.parts.owner is not self._owner:
-                    return self._misuse(f"reads a Stream {_OF_ANOTHER}")
+                    return self._misuse(f"reads a Stream {OF_ANOTHER}")
                 return self._next_part(wanted)
             case _:
                 kind = "nothing (a bare yield, as asyncio.sleep(0) makes)" if wanted is None else f"a {type(wanted).__name__}"
@@ -334,16 +314,16 @@ class ExecutionPath:
         """Records a call: from the journal if it is known there, else as a new entry."""
         signature = callee.signature
         arguments = tuple(
-            [_argument(callee, spec, value, True, self._owner) for spec, value in zip(signature.inputs, tensors, strict=True)]
+            [argument_of(callee, spec, value, True, self._owner) for spec, value in zip(signature.inputs, tensors, strict=True)]
         )
         if signature.consumed and isinstance(callee, Program):
             check_consumed(callee, arguments)
         if streams:
-            _check_streams(callee, streams, self._owner)
+            check_streams(callee, streams, self._owner)
         entries = self.segment.entries
         if self._cursor < len(entries):
             entry = entries[self._cursor]
-            if not _is_same(entry, callee, arguments, statics, streams):
+            if not is_same_call(entry, callee, arguments, statics, streams):
                 raise self._refuse(self.nondeterministic(f"a call of {callee.name!r}"))
         elif self.segment.end is not None:
             raise self._refuse(self.nondeterministic(f"a call of {callee.name!r}"))
@@ -385,7 +365,10 @@ class ExecutionPath:
                 parts = outputs.flatten(value, f"workflow {workflow.name!r}", verb)
             goes_on = verb == "yielded"
             return tuple(
-                [_argument(workflow, spec, part, goes_on, self._owner) for spec, part in zip(outputs.tensors, parts, strict=True)]
+                [
+                    argument_of(workflow, spec, part, goes_on, self._owner)
+                    for spec, part in zip(outputs.tensors, parts, strict=True)
+                ]
             )
         except (WorkflowError, StepInterrupted):
             raise
@@ -396,7 +379,7 @@ class ExecutionPath:
         try:
             result = () if self._workflow.is_streaming else self._as_result(value, "returned")
         except WorkflowError as error:
-            _forget_frames(error)
+            forget_frames(error)
             return Raised(error)
         end = self.segment.end
         if end is None and self._cursor == len(self.segment.entries):
@@ -430,7 +413,7 @@ class ExecutionPath:
 
     def _wrap(self, error: BaseException) -> WorkflowError:
         """Wraps an exception of user code as the workflow's error."""
-        where = self._line_of(error)
+        where = line_of(error, self._coroutine, self._workflow)
         if issubclass(type(error), RuntimeError) and text_of(error) == _NO_LOOP:
             return self._foreign("needs an event loop, as asyncio.sleep does", where)
         return WorkflowError(f"workflow {self._workflow.name!r} raised {type_name(error)}: {text_of(error)} ({where})")
@@ -441,53 +424,8 @@ class ExecutionPath:
             f"dyorc.gather and dyorc.collect, and everything else belongs in a program"
         )
 
-    def _line_of(self, error: BaseException) -> str:
-        """Returns the last line of the user's file that an exception passed through, else where the coroutine stands."""
-        code = self._workflow.function.__code__
-        line = last_line(error, code)
-        return str(DecisionSite(code, line)) if line else self._current_line()
-
     def _current_line(self) -> str:
-        """Returns where the coroutine stands, as deep as the user's file goes."""
-        deepest: Any = self._coroutine
-        code = self._workflow.function.__code__
-        if deepest is None:
-            return str(DecisionSite(code, code.co_firstlineno))
-        file = code.co_filename
-        if deepest.cr_running:
-            return _running_line(file, deepest.cr_code)
-        while isinstance(deepest.cr_await, CoroutineType) and deepest.cr_await.cr_code.co_filename == file:
-            deepest = deepest.cr_await
-        frame = deepest.cr_frame
-        line = frame.f_lineno if frame is not None else deepest.cr_code.co_firstlineno
-        return str(DecisionSite(deepest.cr_code, line))
-
-
-def _running_line(file: str, code: CodeType) -> str:
-    """Returns the innermost line of a file on this thread's stack; without one, as on another thread, the first line of `code`.
-
-    Of a coroutine that is running, `cr_await` must not be read: CPython 3.11 looks for it on the stack of a frame that changes.
-    """
-    frame: FrameType | None = sys._getframe()  # pyright: ignore[reportPrivateUsage] (the nearest frame of Python, if this is compiled)
-    while frame is not None and frame.f_code.co_filename != file:
-        frame = frame.f_back
-    return str(DecisionSite(code, code.co_firstlineno) if frame is None else DecisionSite(frame.f_code, frame.f_lineno))
-
-
-_TRACEBACK, _CAUSE, _CONTEXT = (BaseException.__dict__[name] for name in ("__traceback__", "__cause__", "__context__"))
-"""Attributes of exceptions as Python has them: a class of the user's is not asked, which might raise."""
-
-
-def _forget_frames(error: BaseException) -> None:
-    """Cuts a cycle that only the garbage collector would find: frames hold a run's values, which may hold the error."""
-    seen: set[int] = set()
-    pending: list[BaseException | None] = [error]
-    while pending:
-        current = pending.pop()
-        if current is not None and id(current) not in seen:
-            seen.add(id(current))
-            _TRACEBACK.__set__(current, None)
-            pending += (_CAUSE.__get__(current), _CONTEXT.__get__(current))
+        return current_line(self._coroutine, self._workflow)
 
 
 def open_path(turn: Turn, task: Task, assumed: Mapping[BranchPoint, Outcome] = MappingProxyType({})) -> None:
@@ -495,91 +433,3 @@ def open_path(turn: Turn, task: Task, assumed: Mapping[BranchPoint, Outcome] = M
     path = ExecutionPath(task, assumed)
     task.paths.append(path)
     turn.runnable.append(path)
-
-
-def _open(task: Task) -> "Coroutine[Any, Any, Any] | Generating":
-    """Returns the coroutine of a run, at its start."""
-    opened = _call(task.callee, task.inputs(), task.statics, task.streams)
-    return Generating(opened) if isinstance(opened, AsyncGeneratorType) else opened
-
-
-def _call(workflow: Workflow, inputs: Sequence[Ref], statics: Sequence[StaticValue], streams: Sequence[StreamArgument]) -> Any:
-    num_by_name = workflow.function.__code__.co_kwonlyargcount
-    if not statics and not streams and not num_by_name:
-        return workflow.function(*inputs)
-    tensors, values, lists = iter(inputs), iter(statics), iter(streams)
-    arguments: dict[str, Any] = {}
-    for parameter in workflow.signature.parameters:
-        if isinstance(parameter, StreamSpec):
-            arguments[parameter.name] = Stream(next(lists).parts, parameter.outputs)
-        else:
-            arguments[parameter.name] = next(tensors if isinstance(parameter, TensorSpec) else values)
-    named = {name: arguments.pop(name) for name in list(arguments)[len(arguments) - num_by_name :]}
-    return workflow.function(*arguments.values(), **named)
-
-
-def _argument(callee: Program | Workflow, spec: TensorSpec, value: Any, goes_on: bool, owner: RequestContext) -> Argument:
-    """Returns a call's argument: a Ref as it is, anything else as a tensor that travels with the call.
-
-    Args:
-        goes_on: Whether the run goes on, and may change the memory of what it has handed over before that is read.
-        owner: The context of the request, whose Refs alone it may use.
-
-    Raises:
-        InvalidInputError: If the value may not be passed.
-        WorkflowError: If it has several tensors.
-    """
-    if isinstance(value, Ref) and value.future.owner is not owner:
-        raise InvalidInputError(f"{callee!r}: {spec.name!r} got a Ref {_OF_ANOTHER}")
-    if spec.dtype is DType.RESIDENT or (isinstance(value, Ref) and value.field in value.outputs.residents):
-        check_passed(callee, spec, value)
-    if not isinstance(value, Ref):
-        if isinstance(value, Stream):
-            raise InvalidInputError(
-                f"{callee!r}: {spec.name!r} is one tensor, and a Stream was given; read it by `async for`, or all of it by "
-                f"`await dyorc.collect(stream)`"
-            )
-        array = as_array(value, spec.dtype, f"{callee!r}: {spec.name!r}")
-        if goes_on and array.flags.writeable and (array is value or array.base is not None):
-            array = array.copy()  # what `await` returns is read-only
-        return Argument(Future.ready(owner, inline(array)), 0)
-    if value.field is None:
-        raise WorkflowError(
-            f"{callee!r}: {spec.name!r} needs one tensor, got the whole of {list(value.outputs.names)}; {how_to_pick(value)}"
-        )
-    return Argument(value.future, value.field, value.views)
-
-
-def _check_streams(callee: Program | Workflow, streams: Sequence[Any], owner: RequestContext) -> None:
-    """Checks what is passed for parameters that are streams.
-
-    Raises:
-        InvalidInputError: If one is no Stream of this request, or one of other tensors.
-    """
-    for spec, stream in zip(callee.signature.streams, streams, strict=True):
-        if not isinstance(stream, Stream):
-            raise InvalidInputError(
-                f"{callee!r}: {spec.name!r} is a stream, and a {type(stream).__name__} was given; pass the Stream itself, as the "
-                f"call of a program or workflow that yields returned it"
-            )
-        if stream.parts.owner is not owner:
-            raise InvalidInputError(f"{callee!r}: {spec.name!r} got a Stream {_OF_ANOTHER}")
-        spec.check(stream.outputs, repr(callee))
-
-
-def _is_same(
-    entry: Entry,
-    callee: Program | Workflow,
-    arguments: Sequence[Argument],
-    statics: tuple[StaticValue, ...],
-    streams: Sequence[Stream],
-) -> bool:
-    if entry.streams or streams:
-        mine = [stream.parts for stream in entry.streams]
-        if len(mine) != len(streams) or any(a is not b.parts for a, b in zip(mine, streams, strict=True)):
-            return False
-    return (
-        entry.callee is callee
-        and same_statics(entry.statics, statics)
-        and all(a.same_as(b) for a, b in zip(entry.arguments, arguments, strict=True))
-    )

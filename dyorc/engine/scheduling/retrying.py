@@ -9,6 +9,7 @@ from dyorc.engine.actions import FormReason
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import ReplicaLeft, SuspectsReported
 from dyorc.engine.model.program_call import Call, CallState
+from dyorc.engine.scheduling.lanes import Lanes
 from dyorc.engine.scheduling.queues import CallQueue
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import Batch
@@ -120,6 +121,15 @@ class RetryPolicy:
                 call.wait()
                 if (error := self._refusals.check(call)) is not None:
                     fail(self._turn, pool, call, error)
+
+    def dequeue_unreadable(self, pools: Mapping[str, ReplicaPool]) -> None:
+        """Takes calls that need lost tensors out of their queues. Cost: visits all waiting calls."""
+        for pool in pools.values():
+            waiting: list[CallQueue | SuspectQueue | Lanes] = [*pool.queues(), pool.suspects, *pool.queues_of_guesses()]
+            for queue in waiting:
+                for call in queue.take_out(self.lacks_inputs):
+                    call.wait()
+                    self._turn.ended.append(CallUnready(call))
 
     def inputs_lost(self, batch: Batch) -> None:
         """Handles a batch that did not run because its inputs could not be read. Calls whose inputs are lost wait until they are

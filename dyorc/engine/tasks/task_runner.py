@@ -111,8 +111,8 @@ class TaskRunner:
             elif turn.passed:
                 self._release.release_passed()
             elif turn.releasable:
-                for request in [request for request in turn.releasable if request.yielding]:
-                    self._endings.end_unread(request)
+                for request in [each for each in turn.releasable if each.yielding and each not in turn.postponed]:
+                    self._endings.end_unread(request)  # not while a run has yet to read: nothing holds its streams until then
                 self._release.run()
             else:
                 return
@@ -126,6 +126,7 @@ class TaskRunner:
                     self._calls.fail(end.call, error)
             case CallStarted(call):
                 self._feeder.start(call)
+                self._calls.started(call)
             case InputTaken():
                 self._feeder.taken(end)
             case CallFailed(call, error):

@@ -5,7 +5,6 @@ each request is answered once, each block of stored tensors released once, never
 and batches go to replicas that exist.
 """
 
-from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,9 +15,9 @@ from dyorc.authoring.call_style import CallStyle
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import EngineConfig
-from dyorc.core.arrays import Array, apply_views, as_array, as_value, inline
+from dyorc.core.arrays import Array, as_array, as_value
 from dyorc.core.request import Terms
-from dyorc.core.tensor import BlockId, DType, TensorRef, blocks_of
+from dyorc.core.tensor import BlockId, TensorRef, blocks_of
 from dyorc.engine.actions import (
     Action,
     AnswerPart,
@@ -65,7 +64,9 @@ from dyorc.errors import DyOrcError
 from dyorc.replica.executor import BatchError, ProgramExecutor
 from dyorc.replica.resident_table import ResidentRows
 from tests.unit.engine.dispatched import Dispatched
+from tests.unit.engine.received_parts import ReceivedParts
 from tests.unit.engine.running_call import RunningCall, digest_of
+from tests.unit.engine.tensor_store import TensorStore
 
 
 @dataclass
@@ -101,20 +102,14 @@ class World:
         self.not_run: list[Dispatched] = []
         """Batches that did not get their inputs."""
         self.answers: dict[int, list[Array] | DyOrcError] = {}
-        self.stored: dict[BlockId, dict[int, Array]] = {}
-        self.released: set[BlockId] = set()
-        self.vanished: set[BlockId] = set()
-        """Blocks that their holder has lost, though it is there."""
-        self.gone: set[BlockId] = set()
-        """Blocks of replicas that are gone."""
+        self.store = store = TensorStore(is_storing=self.is_storing)
+        self.stored, self.released, self.vanished, self.gone = store.stored, store.released, store.vanished, store.gone
+        self.keep, self.read, self.vanish, self.process_of = store.keep, store.read, store.vanish, store.process_of
         self.fetches: dict[int, tuple[TensorRef, ...]] = {}
         self.untaken: dict[int, tuple[TensorRef, ...]] = {}
-        self.parts: dict[int, list[list[Array]]] = {}
-        """Parts that were read, by request."""
-        self.waiting_parts: dict[int, dict[int, tuple[TensorRef, ...]]] = {}
-        """Parts that were sent and not read, by request and index."""
-        self.num_parts: Counter[int] = Counter()
-        """Parts that were sent, by request."""
+        self.received = received = ReceivedParts(self.config.max_untaken_parts)
+        self.parts, self.waiting_parts, self.num_parts = received.taken, received.waiting, received.num_sent
+        self.next_part, self.takable = received.next, received.takable
         self.staged: list[StageTensors] = []
         self.stories: dict[int, RequestTrace] = {}
         self.replaced: list[str] = []
@@ -124,11 +119,7 @@ class World:
         """Replicas that hold no program, but their tensors; each with the program it had."""
         self.workflows: dict[int, Workflow] = {}
         self._replicas: dict[str, str] = {}
-        self._nodes: dict[str, str] = {}
-        self.process_of: dict[str, str] = {}
-        """Under which name each replica holds residents."""
         self._num_joined = 0
-        self._num_blocks = 0
         self.running: dict[int, RunningCall] = {}
         """Calls of programs that wait or yield, by batch."""
         self.fed: dict[tuple[int, int], dict[int, list[BlockId]]] = {}
@@ -143,8 +134,7 @@ class World:
         replica_id = replica_id or f"{program.name}#{self._num_joined}"
         self._num_joined += 1
         self._replicas[replica_id] = program.name
-        self._nodes[replica_id] = node
-        self.process_of[replica_id] = process or replica_id
+        self.store.join(replica_id, node, process or replica_id)
         self.tell(ReplicaJoined(replica_id, program.name, node, num_cores, process))
         return replica_id
 
@@ -160,7 +150,7 @@ class World:
     def warm(self, replica_id: str) -> None:
         """Has a parked replica load its program again."""
         program, process = self.parked.pop(replica_id), self.process_of[replica_id]
-        self.tell(ReplicaJoined(replica_id, program, self._nodes[replica_id], process=process))
+        self.tell(ReplicaJoined(replica_id, program, self.store.nodes[replica_id], process=process))
 
     def leave(self, replica_id: str) -> None:
         """Lets a replica die, with its batches."""
@@ -275,7 +265,7 @@ class World:
 
     def _results(self, arrays: list[Array], holder: str) -> list[TensorRef]:
         if self.is_placing:
-            return [tensor for array in arrays for tensor in self.place([array], holder)]
+            return [tensor for array in arrays for tensor in self.store.place([array], holder)]
         return [self.keep(np.asarray(array)) for array in arrays]
 
     def outcome(self, batch: Dispatched, execute_s: float = 0.01) -> BatchDone | BatchFailed | TensorsLost:
@@ -291,9 +281,9 @@ class World:
         columns: list[list[TensorRef]] = []
         for column in result.outputs:
             if isinstance(column, ResidentRows):
-                columns.append(self.hold(column, action.replica_id))
+                columns.append(self.store.hold(column, action.replica_id))
             elif self.is_placing:
-                columns.append(self.place(list(column), action.replica_id))
+                columns.append(self.store.place(list(column), action.replica_id))
             else:
                 columns.append([self.keep(np.asarray(array)) for array in column])
         outputs = [tuple(row) for row in zip(*columns, strict=True)]
@@ -334,24 +324,6 @@ class World:
             events.append(AnswerTaken(request_id, lost))
         self.tell(*events)
 
-    def next_part(self, request_id: int) -> int | None:
-        """Returns the part of a request that its consumer reads next; None if it is not there."""
-        index = len(self.parts.get(request_id, ()))
-        return index if index in self.waiting_parts.get(request_id, ()) else None
-
-    def takable(self) -> list[int]:
-        """Returns the requests of which a part can be read."""
-        return [request_id for request_id in self.waiting_parts if self.next_part(request_id) is not None]
-
-    def blocks_of_parts(self, request_id: int) -> set[BlockId]:
-        """Returns the blocks of the parts that can be read; not of those after a lost one."""
-        parts, index = self.waiting_parts[request_id], len(self.parts.get(request_id, ()))
-        blocks: set[BlockId] = set()
-        while index in parts:
-            blocks.update(blocks_of(parts[index]))
-            index += 1
-        return blocks
-
     def take_part(self, request_id: int) -> bool:
         """Reads the next part of a request, or reports that it was lost. Returns whether it was read."""
         index = self.next_part(request_id)
@@ -366,11 +338,6 @@ class World:
         """Returns the parts that were read, in the user's grouping."""
         outputs = self.workflows[request_id].signature.outputs
         return [outputs.build([as_value(array) for array in arrays]) for arrays in self.parts.get(request_id, ())]
-
-    def vanish(self, block: BlockId) -> None:
-        """Takes a block from its holder; nobody notices before the block is needed."""
-        del self.stored[block]
-        self.vanished.add(block)
 
     def advance(self, seconds: float) -> None:
         """Moves the clock on, and fires the timer whenever the engine has set it."""
@@ -451,57 +418,6 @@ class World:
         if self.is_taking and (takable := self.takable()):
             self.take_part(takable[0])
 
-    def keep(self, array: Array, node: str = "") -> TensorRef:
-        """Returns a tensor that carries its data, or is stored in a block of its own."""
-        tensor = inline(array)
-        if self.is_storing:
-            self._num_blocks += 1
-            self.stored["", self._num_blocks] = {0: array}
-            return TensorRef(dtype=tensor.dtype, shape=array.shape, num_bytes=array.nbytes, node=node, block=self._num_blocks)
-        return TensorRef(dtype=tensor.dtype, shape=array.shape, num_bytes=array.nbytes, node=node, data=array)
-
-    def place(self, arrays: list[Any], holder: str) -> list[TensorRef]:
-        """Puts tensors into one block of a replica."""
-        self._num_blocks += 1
-        rows = {64 * at: np.asarray(array) for at, array in enumerate(arrays)}
-        if holder in self._replicas:
-            self.stored[holder, self._num_blocks] = rows
-        else:
-            self.gone.add((holder, self._num_blocks))
-        node = self._nodes[holder]
-        return [
-            TensorRef(
-                dtype=inline(array).dtype, shape=array.shape, num_bytes=array.nbytes, node=node, holder=holder,
-                block=self._num_blocks, offset=offset,
-            )
-            for offset, array in rows.items()
-        ]  # fmt: skip
-
-    def hold(self, rows: ResidentRows, replica_id: str) -> list[TensorRef]:
-        """Keeps residents in the process of a replica."""
-        process, node, refs = self.process_of[replica_id], self._nodes[replica_id], list[TensorRef]()
-        for resident, num_bytes in zip(rows.objects, rows.sizes, strict=True):
-            self._num_blocks += 1
-            if replica_id in self._replicas:
-                self.stored[process, self._num_blocks] = {0: resident}
-            else:
-                self.gone.add((process, self._num_blocks))
-            refs.append(
-                TensorRef(dtype=DType.RESIDENT, shape=(), num_bytes=num_bytes, node=node, holder=process, block=self._num_blocks)
-            )
-        return refs
-
-    def read(self, tensors: Iterable[TensorRef]) -> tuple[list[Array], list[BlockId]]:
-        """Returns the contents of tensors; or none, and the blocks that were lost."""
-        tensors = list(tensors)
-        blocks = blocks_of(tensors)
-        for block in blocks:
-            assert block not in self.released, f"{block} was released and is read"
-        if lost := [block for block in blocks if block not in self.stored]:
-            assert self.gone.union(self.vanished).issuperset(lost), f"{lost} are read and never were"
-            return [], lost
-        return [self._array(tensor) for tensor in tensors], []
-
     def _carry_out(self, action: Action) -> None:
         match action:
             case DispatchBatch():
@@ -530,9 +446,10 @@ class World:
                 if blocks_of(tensors):
                     self.untaken[request_id] = tensors
                 else:
-                    self.answers[request_id] = [self._array(tensor) for tensor in tensors]
+                    self.answers[request_id] = [self.store.array(tensor) for tensor in tensors]
             case AnswerPart(request_id=request_id, index=index, tensors=tensors):
-                self._answer_part(request_id, index, tensors)
+                assert request_id not in self.answers, f"request {request_id} was answered before its part {index}"
+                self.received.add(request_id, index, tensors)
             case FailRequest(request_id=request_id, error=error):
                 self.waiting_parts.pop(request_id, None)
                 assert request_id not in self.answers, f"request {request_id} was answered twice"
@@ -575,21 +492,8 @@ class World:
         stream.feed(arrays)
         self.fed.setdefault((action.batch_id, action.stream), {})[action.index] = blocks_of(action.tensors)
 
-    def _answer_part(self, request_id: int, index: int, tensors: tuple[TensorRef, ...]) -> None:
-        assert request_id not in self.answers, f"request {request_id} was answered before its part {index}"
-        assert index <= self.num_parts[request_id], f"part {index} of request {request_id} comes too early"
-        waiting = self.waiting_parts.setdefault(request_id, {})
-        assert index not in waiting or set(blocks_of(waiting[index])) - set(blocks_of(tensors)), f"part {index} was sent twice"
-        assert index >= len(self.parts.get(request_id, ())), f"part {index} of request {request_id} was taken before"
-        waiting[index] = tensors
-        self.num_parts[request_id] = max(self.num_parts[request_id], index + 1)
-        num_untaken = self.num_parts[request_id] - len(self.parts.get(request_id, ()))
-        assert num_untaken <= self.config.max_untaken_parts, f"{num_untaken} parts of request {request_id} wait"
-
     def _release(self, blocks: Iterable[BlockId]) -> None:
         for block in blocks:
-            assert block not in self.released, f"{block} was released twice"
-            assert block not in self.gone, f"{block} is released, but its holder is gone"
             for batch in self.in_flight.values():
                 used = [each for operands in batch.action.operands for each in blocks_of(operands)]
                 used += [
@@ -603,28 +507,14 @@ class World:
             assert all(block not in blocks_of(tensors) for tensors in self.fetches.values()), f"{block} is being fetched"
             assert all(block not in blocks_of(tensors) for tensors in self.untaken.values()), f"{block} is an answer"
             for request_id in self.takable():
-                assert block not in self.blocks_of_parts(request_id), f"{block} is in a part of request {request_id}"
-            if block in self.vanished:
-                self.vanished.remove(block)
-            else:
-                del self.stored[block]
-            self.released.add(block)
-
-    def _array(self, tensor: TensorRef) -> Array:
-        array = tensor.data if tensor.data is not None else self.stored[tensor.holder, tensor.block][tensor.offset]
-        return apply_views(array, tensor.views)
+                assert block not in self.received.blocks(request_id), f"{block} is in a part of request {request_id}"
+            self.store.release(block)
 
     def forget(self, replica_id: str) -> None:
         """Lets a replica die with its batches and all that it holds, without telling the engine."""
         del self._replicas[replica_id]
         self.parked.pop(replica_id, None)
-        process = self.process_of[replica_id]
-        is_last = all(self.process_of[other] != process for other in self._replicas)
-        holders = {replica_id, process} if is_last else {replica_id}
-        held = {block for block in (*self.stored, *self.vanished) if block[0] in holders}
-        self.gone |= held
-        self.vanished -= held
-        self.stored = {block: rows for block, rows in self.stored.items() if block not in held}
+        self.store.leave(replica_id)
         self.in_flight = {key: batch for key, batch in self.in_flight.items() if batch.action.replica_id != replica_id}
         for key in self.running.keys() - self.in_flight.keys():
             self.running.pop(key).close()

@@ -33,7 +33,10 @@ import dyorc
 Numbers, Number = Int[np.ndarray, "batch"], Int[np.ndarray, ""]
 
 
-@dyorc.program(group="tallies")
+SCALING = {"min_replicas": 1, "max_replicas": 2, "target_ongoing_requests": 4, "downscale_delay_s": 0.5}
+
+
+@dyorc.program(group="tallies", autoscaling_config=SCALING)
 def begin(number: Numbers) -> dyorc.Resident[tuple]:
     return [(os.getpid(), int(each)) for each in number]
 
@@ -117,7 +120,13 @@ def app(is_on_ray: bool, tmp_path_factory: pytest.TempPathFactory) -> App:
 
 @pytest.fixture(scope="module")
 def server(is_on_ray: bool, app: App) -> Iterator[ServerProcess]:
-    with no_leaks(), serving(app.target, app.relay, "--verbose", in_process=not is_on_ray, timeout_s=600) as running:
+    options, settings = ("--verbose",), {"DYORC_SCALING__INTERVAL_S": "0.1"}
+    with (
+        no_leaks(),
+        serving(
+            app.target, app.relay, *options, in_process=not is_on_ray, environment=settings, timeout_s=600
+        ) as running,
+    ):  # fmt: skip
         yield running
 
 
@@ -143,7 +152,22 @@ def in_parallel(pool: ThreadPoolExecutor, client: dyorc.Client) -> list[Future[t
     return [pool.submit(count, client, number) for number in range(NUM_CLIENTS)]
 
 
-def test_a_group_is_scaled_as_one_and_no_chain_ends(is_on_ray: bool, client: dyorc.Client) -> None:
+def test_a_group_grows_with_the_load_of_all_its_programs_and_shrinks(is_on_ray: bool, client: dyorc.Client) -> None:
+    """Only `begin` says how many there may be."""
+    if not is_on_ray:
+        pytest.skip("a cell has one of each")
+    programs = client.scaling()["programs"]
+    assert [(programs[name]["min_warm"], programs[name]["max_replicas"]) for name in ("begin", "add")] == [(1, 2), (1, 2)]
+    with ThreadPoolExecutor(NUM_CLIENTS) as pool:
+        while len(replicas(client, "begin")) < 2 or len(replicas(client, "add")) < 2:
+            totals = [each.result()[0] for each in in_parallel(pool, client)]
+            assert totals == [number * (NUM_TURNS + 1) for number in range(NUM_CLIENTS)]
+    assert sorted(replicas(client, "begin").values()) == sorted(replicas(client, "add").values()), "in the same processes"
+    wait_until(lambda: len(replicas(client, "begin")) == len(replicas(client, "add")) == 1, "one is parked")
+    assert list(replicas(client, "begin").values()) == list(replicas(client, "add").values())
+
+
+def test_a_group_is_scaled_by_hand_as_one_and_no_chain_ends(is_on_ray: bool, client: dyorc.Client) -> None:
     if not is_on_ray:
         with pytest.raises(InvalidInputError, match="it runs in the server's own process"):
             client.scale("add", num_warm=2)

@@ -1,6 +1,7 @@
 """Batches as messages: what goes to a replica for one, and what its answers mean to the engine."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import structlog
 
@@ -13,6 +14,7 @@ from dyorc.system.log_throttle import LogThrottle
 from dyorc.transport.column_codec import Frame
 from dyorc.transport.error_codec import pack_error
 from dyorc.transport.inbox import InputsLostError
+from dyorc.transport.message_packing import Framed
 from dyorc.transport.messages import (
     BatchColumn,
     BatchFailure,
@@ -33,6 +35,18 @@ _log = structlog.get_logger("dyorc.orchestrator")
 
 BatchAnswer = BatchReply | BatchFailure | InputsLost | PartReply | PartsTaken
 """What replicas say of batches."""
+
+
+class ControlMessages(NamedTuple):
+    """What a replica gets for batches that run.
+
+    Attributes:
+        messages: Each with its frames.
+        failed: What to post for batches that cannot go on. They are cancelled, too.
+    """
+
+    messages: Sequence[Framed]
+    failed: Sequence[TensorsLost | BatchFailed]
 
 
 class BatchMessages:
@@ -89,44 +103,61 @@ class BatchMessages:
             raise TransportError(f"outputs of {[len(column) for column in outputs]} calls in one batch")
         return list(zip(*outputs, strict=True))
 
-    def control(self, action: BatchControl) -> Sequence[Frame] | TensorsLost | BatchFailed:
-        """Returns the message for a batch that runs; or what to post if it cannot go on. Then it has to be cancelled, too."""
-        match action:
-            case GrantParts(batch_id=batch_id, max_parts=max_parts):
-                return [encode(PartGrant(batch_id, max_parts))]
-            case CancelBatch(batch_id=batch_id):
-                return [encode(Cancel(batch_id))]
-            case FeedPart():
-                return self._feed(action)
+    def controls(self, actions: Sequence[BatchControl]) -> ControlMessages:
+        """Returns the messages for batches of one replica that run, in order. Parts of a stream share one."""
+        messages: list[Framed] = []
+        failed: dict[int, TensorsLost | BatchFailed] = {}
+        feeds: dict[tuple[int, int], list[FeedPart]] = {}
+        for action in actions:
+            if isinstance(action, FeedPart):
+                feeds.setdefault((action.batch_id, action.stream), []).append(action)
+        for action in actions:
+            match action:
+                case GrantParts(batch_id=batch_id, max_parts=max_parts):
+                    messages.append((PartGrant(batch_id, max_parts), ()))
+                case CancelBatch(batch_id=batch_id):
+                    messages.append((Cancel(batch_id), ()))
+                case FeedPart(batch_id=batch_id):
+                    for run in _runs(feeds.pop((batch_id, action.stream), ())):
+                        message = self._feed(run)
+                        if not isinstance(message, tuple):
+                            failed.setdefault(batch_id, message)
+                            messages.append((Cancel(batch_id), ()))
+                            break
+                        messages.append(message)
+        return ControlMessages(messages, list(failed.values()))
 
-    def _feed(self, action: FeedPart) -> Sequence[Frame] | TensorsLost | BatchFailed:
-        error = None if action.error is None else pack_error(action.error)
+    def _feed(self, feeds: Sequence[FeedPart]) -> tuple[PartFeed, Sequence[Frame]] | TensorsLost | BatchFailed:
+        """Returns one message for parts of a stream that follow each other, and perhaps its end."""
+        first, last = feeds[0], feeds[-1]
         try:
-            headers, frames, holders = self._tensors.pack([action.tensors] if action.tensors else [])
+            headers, frames, holders = self._tensors.pack([feed.tensors for feed in feeds if feed.tensors])
         except InputsLostError as lost:
-            return TensorsLost(action.replica_id, action.batch_id, lost.blocks)
+            return TensorsLost(first.replica_id, first.batch_id, lost.blocks)
         except TransportError as failure:
-            return BatchFailed(action.replica_id, action.batch_id, type(failure).__name__, str(failure))
-        is_end = action.is_end or error is not None
-        return [encode(PartFeed(action.batch_id, action.stream, action.index, tuple(headers), holders, is_end, error)), *frames]
+            return BatchFailed(first.replica_id, first.batch_id, type(failure).__name__, str(failure))
+        error = None if last.error is None else pack_error(last.error)
+        is_end = last.is_end or error is not None
+        num_parts = len(feeds) - is_end
+        return PartFeed(first.batch_id, first.stream, first.index, num_parts, tuple(headers), holders, is_end, error), frames
 
-    def event(self, answer: BatchAnswer, frames: Sequence[Frame]) -> Event:
-        """Returns what a replica's answer means to the engine."""
+    def events(self, answer: BatchAnswer, frames: Sequence[Frame]) -> Sequence[Event]:
+        """Returns what a replica's answer means to the engine: several events, if it has several parts."""
         replica_id, batch_id = answer.replica_id, answer.batch_id
         match answer:
             case BatchReply() | PartReply():
                 try:
                     outputs = self._refs(replica_id, answer.columns, frames)
                 except TransportError as error:
-                    return BatchFailed(replica_id, batch_id, "TransportError", str(error))
-                return _done(answer, outputs) if isinstance(answer, BatchReply) else _part(answer, outputs)
+                    return [BatchFailed(replica_id, batch_id, "TransportError", str(error))]
+                return [_done(answer, outputs)] if isinstance(answer, BatchReply) else _parts(answer, outputs)
             case BatchFailure(error_type=error_type, message=text, traceback=trace, is_capacity=is_capacity):
-                return BatchFailed(replica_id, batch_id, error_type, text, trace, is_capacity)
+                return [BatchFailed(replica_id, batch_id, error_type, text, trace, is_capacity)]
             case InputsLost(blocks=blocks, reason=reason):
                 self._inputs_lost.report(replica=replica_id, reason=reason)
-                return TensorsLost(replica_id, batch_id, blocks)
+                return [TensorsLost(replica_id, batch_id, blocks)]
             case PartsTaken(stream=stream, num_taken=num_taken):
-                return InputPartsTaken(replica_id, batch_id, stream, num_taken)
+                return [InputPartsTaken(replica_id, batch_id, stream, num_taken)]
 
 
 def _residents(column: ResidentColumn) -> list[TensorRef]:
@@ -144,8 +175,29 @@ def _done(reply: BatchReply, outputs: Sequence[tuple[TensorRef, ...]]) -> BatchD
     return BatchDone(reply.replica_id, reply.batch_id, outputs or [()], *times, reply.moves)  # nothing more than the parts before
 
 
-def _part(reply: PartReply, outputs: Sequence[tuple[TensorRef, ...]]) -> BatchPart | BatchFailed:
-    if len(outputs) != 1:
-        text = f"part {reply.index} came as {len(outputs)} calls, expected one"
-        return BatchFailed(reply.replica_id, reply.batch_id, "TransportError", text)
-    return BatchPart(reply.replica_id, reply.batch_id, reply.index, outputs[0], reply.digest)
+def _parts(reply: PartReply, outputs: Sequence[tuple[TensorRef, ...]]) -> Sequence[BatchPart | BatchFailed]:
+    replica_id, batch_id, index = reply.replica_id, reply.batch_id, reply.index
+    digests = reply.digests or (b"",) * len(outputs)
+    if not outputs or len(digests) != len(outputs):
+        text = f"parts from {index} came as {len(outputs)} calls with {len(digests)} digests"
+        return [BatchFailed(replica_id, batch_id, "TransportError", text)]
+    return [
+        BatchPart(replica_id, batch_id, at, tensors, digest)
+        for at, (tensors, digest) in enumerate(zip(outputs, digests, strict=True), index)
+    ]
+
+
+def _runs(feeds: Sequence[FeedPart]) -> Iterator[Sequence[FeedPart]]:
+    """Splits the parts of a stream where the types of their tensors change: a column has one type."""
+    run: list[FeedPart] = []
+    for feed in feeds:
+        if (
+            run
+            and not feed.is_end
+            and any(tensor.dtype is not other.dtype for tensor, other in zip(feed.tensors, run[-1].tensors, strict=True))
+        ):
+            yield run
+            run = []
+        run.append(feed)
+    if run:
+        yield run

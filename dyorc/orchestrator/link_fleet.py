@@ -33,11 +33,11 @@ from dyorc.transport.arena_file import sweep
 from dyorc.transport.cluster_network import NodeNetwork
 from dyorc.transport.column_codec import Frame
 from dyorc.transport.link import OrchestratorEnd, listen
+from dyorc.transport.message_packing import pack, unpack
 from dyorc.transport.messages import (
     Acknowledged,
     BatchFailure,
     BatchReply,
-    Cancel,
     Forget,
     InputsLost,
     LastWords,
@@ -119,6 +119,7 @@ class LinkFleet:
         self._processes = HoldingProcesses()
         self._refused = LogThrottle(_log, "message_refused")
         self._batches = BatchMessages(tensors)
+        self._controls: dict[str, list[BatchControl]] = {}
         self._logs: bytes | None = None  # tells how to log, if that has changed
 
     @asynccontextmanager
@@ -161,13 +162,8 @@ class LinkFleet:
         self._registry.remove(program)
 
     def control(self, action: BatchControl) -> None:
-        """Sends what a batch that runs gets next."""
-        message = self._batches.control(action)
-        if isinstance(message, TensorsLost | BatchFailed):
-            self._tell(action.replica_id, Cancel(action.batch_id))
-            self._post(message)
-        else:  # if the replica is not there, the engine is about to learn that
-            self._send(action.replica_id, message)
+        """Sends what a batch that runs gets next, when the turn ends."""
+        self._controls.setdefault(action.replica_id, []).append(action)
 
     def dispatch(self, action: DispatchBatch) -> None:
         """Sends a batch."""
@@ -189,7 +185,19 @@ class LinkFleet:
                     self._staged.setdefault((tensor.holder, tensor.block), set()).add(action.replica_id)
 
     def end_turn(self) -> None:
-        """Does nothing: everything has been sent."""
+        """Sends each replica what its running batches get next, together."""
+        while self._controls:
+            replica_id, actions = self._controls.popitem()
+            self._send_controls(replica_id, actions)
+
+    def _send_controls(self, replica_id: str, actions: Sequence[BatchControl]) -> None:
+        messages, failed = self._batches.controls(actions)
+        peer = self._peers.get(replica_id)
+        if peer is not None:  # otherwise the engine is about to learn that
+            for message in pack(messages):
+                self._link.send(peer, message)
+        for event in failed:
+            self._post(event)
 
     def release(self, blocks: Sequence[BlockId]) -> None:
         """Tells the holders of blocks, and replicas that prefetched them, that they are no longer needed."""
@@ -256,6 +264,8 @@ class LinkFleet:
         self._send(replica_id, [encode(message)])
 
     def _send(self, replica_id: str, frames: Sequence[Frame]) -> bool:
+        if (actions := self._controls.pop(replica_id, None)) is not None:  # they came first
+            self._send_controls(replica_id, actions)
         peer = self._peers.get(replica_id)
         return peer is not None and self._link.send(peer, frames)
 
@@ -263,7 +273,8 @@ class LinkFleet:
 
     def _received(self, peer: bytes, frames: Sequence[Frame]) -> None:
         try:
-            self._take_in(peer, decode(frames[0]), frames[1:])
+            for message, parts in unpack(decode(frames[0]), frames[1:]):
+                self._take_in(peer, message, parts)
         except TransportError as error:
             self._refused.report(error=str(error))
 
@@ -272,7 +283,8 @@ class LinkFleet:
             raise TransportError(f"a replica of program {message.program!r}, which is not deployed here")
         match message:
             case BatchReply() | BatchFailure() | InputsLost() | PartReply() | PartsTaken():
-                self._post(self._batches.event(message, frames))
+                for event in self._batches.events(message, frames):
+                    self._post(event)
             case ReplicaHello() | Parked():
                 self._greet(peer, message)
             case LoadFailure(program=program):

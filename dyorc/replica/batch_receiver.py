@@ -1,31 +1,35 @@
 """What becomes of a batch that waits or yields, on its way from the program's loop to the orchestrator.
 
-What a call returns or yields is written into the arena at once, since the program may write to it afterwards. The message about
-it waits for the worker's thread, which is woken: it alone owns the link.
+What a call returns or yields is copied at once, into the arena or into frames, since the program may write to it afterwards. The
+message about it waits for the worker's thread, which is woken: it alone owns the link, and sends all that is there together.
 """
 
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from dyorc.authoring.array_memory import Reserve
 from dyorc.engine.request_trace import Move
 from dyorc.replica.executor import BatchError
 from dyorc.transport.column_codec import ColumnHeader, Frame, Rows
 from dyorc.transport.inbox import InputsLostError
+from dyorc.transport.message_packing import Framed, join_rows, pack
 from dyorc.transport.messages import (
     BatchFailure,
     BatchReply,
     BatchRequest,
     InputsLost,
-    Message,
+    PackedMessage,
     PartReply,
     PartsTaken,
-    encode,
 )
 from dyorc.transport.outbox import NoRoomError, Outbox
 from dyorc.transport.wake_up import WakeUp
+
+_REPORT_S = 0.01
+"""How far a call has read is reported at least this often while it reads: a program that takes its time for each part is not held
+up, and the limit of its time counts from the last report."""
 
 
 class ReadyMessages:
@@ -46,11 +50,11 @@ class ReadyMessages:
         self.writing = threading.Lock()
         self._outbox = outbox
         self._wake = wake
-        self._messages: deque[list[Frame]] = deque()
+        self._messages: deque[Framed] = deque()
 
-    def put(self, message: Message, frames: Sequence[Frame] = ()) -> None:
+    def put(self, message: PackedMessage, frames: Sequence[Frame] = ()) -> None:
         """Hands a message over. Any thread."""
-        self._messages.append([encode(message), *frames])
+        self._messages.append((message, frames))
         self._wake.set()
 
     def write(self, outputs: Sequence[Rows]) -> tuple[tuple[ColumnHeader, ...], list[Frame]]:
@@ -67,13 +71,51 @@ class ReadyMessages:
             raise
         return columns, [bytes(frame) for frame in frames]
 
-    def take(self) -> list[Frame] | None:
-        """Returns the next message, if there is one. The worker's thread."""
-        return self._messages.popleft() if self._messages else None
+    def take(self) -> Iterator[list[Frame]]:
+        """Yields all that is there, as few messages. The worker's thread."""
+        messages: list[Framed] = []
+        while self._messages:
+            messages.append(self._messages.popleft())
+        return pack(messages if len(messages) < 2 else _condensed(messages))
 
     def clear(self) -> None:
         """Drops all messages."""
         self._messages.clear()
+
+
+def _condensed(messages: Iterable[Framed]) -> Iterator[Framed]:
+    """Yields fewer messages that say the same: the parts of a batch become one, and of how far it has read only the last counts.
+    Each takes the place of the first; nothing else of that batch is in between, since its end is its last message.
+    """
+    parts: dict[int, list[tuple[PartReply, Sequence[Frame]]]] = {}
+    kept: dict[tuple[int, int], Framed] = {}
+    for number, (message, frames) in enumerate(messages):
+        match message:
+            case PartReply(batch_id=batch_id):
+                replies = parts.setdefault(batch_id, [])
+                if not replies:
+                    kept[-1, batch_id] = message, frames
+                replies.append((message, frames))
+            case PartsTaken(batch_id=batch_id, stream=stream):
+                kept[stream, batch_id] = message, frames
+            case _:
+                kept[-2, number] = message, frames
+    for message, frames in kept.values():
+        if isinstance(message, PartReply):
+            yield from _joined_parts(parts[message.batch_id])
+        else:
+            yield message, frames
+
+
+def _joined_parts(replies: Sequence[tuple[PartReply, Sequence[Frame]]]) -> Sequence[tuple[PartReply, Sequence[Frame]]]:
+    """Returns parts of one batch as one message, if they are alike."""
+    first, _ = replies[0]
+    joined = None if len(replies) == 1 else join_rows([(reply.columns, frames) for reply, frames in replies])
+    if joined is None:
+        return replies
+    columns, frames = joined
+    digests = tuple([digest for reply, _ in replies for digest in reply.digests])
+    return [(PartReply(first.replica_id, first.batch_id, first.index, columns, digests), frames)]
 
 
 class BatchReceiver:
@@ -109,7 +151,11 @@ class BatchReceiver:
         self._max_parts = request.max_parts
         self._num_parts = 0
         self._num_fed: list[float] = [0] * num_streams
+        self._num_parts_fed = [0] * num_streams
         self._num_taken = [0] * num_streams
+        self._num_reported = [0] * num_streams
+        self._most_ahead = [0] * num_streams
+        self._reported_s = time.monotonic()
         self._room_wait_s = room_wait_s * request.room_share
         self._full_since_s: float | None = None
         self._moved_s = time.monotonic()
@@ -129,15 +175,24 @@ class BatchReceiver:
                 if written is None:
                     return False
                 columns, frames = written
-                self._ready.put(PartReply(self._ready.replica_id, self._batch_id, index, columns, digest), frames)
+                digests = (digest,) if digest else ()
+                self._ready.put(PartReply(self._ready.replica_id, self._batch_id, index, columns, digests), frames)
         self._num_parts = index + 1
         self._moved_s = time.monotonic()
         return True
 
     def taken(self, stream: int, num_taken: int) -> None:
-        """Reports how far the program has read."""
+        """Notes how far the program has read, and reports it: after half of what it may be fed ahead, so that a long stream costs
+        few messages; before it waits for more; and as often as the limit of its time has to be restarted.
+        """
         self._num_taken[stream] = num_taken
-        self._moved_s = time.monotonic()
+        now_s = self._moved_s = time.monotonic()
+        num_more = num_taken - self._num_reported[stream]
+        is_waiting = num_taken >= self._num_parts_fed[stream]
+        if 2 * num_more < self._most_ahead[stream] and not is_waiting and now_s - self._reported_s < _REPORT_S:
+            return
+        self._num_reported[stream] = num_taken
+        self._reported_s = now_s
         self._put(PartsTaken(self._ready.replica_id, self._batch_id, stream, num_taken))
 
     def done(self, outputs: Sequence[Rows], execute_s: float) -> bool:
@@ -171,7 +226,7 @@ class BatchReceiver:
             self._put(InputsLost(self._ready.replica_id, self._batch_id, self.lost.blocks, str(self.lost)))
         self._ended(self._batch_id)
 
-    def _put(self, message: Message) -> None:
+    def _put(self, message: PackedMessage) -> None:
         with self._ready.writing:
             if not self._is_void:
                 self._ready.put(message)
@@ -203,11 +258,13 @@ class BatchReceiver:
             self._moved_s = time.monotonic()
         self._max_parts = max(self._max_parts, max_parts)
 
-    def fed(self, stream: int, *, is_end: bool = False) -> None:
+    def fed(self, stream: int, num_parts: int, *, is_end: bool = False) -> None:
         """Notes that there is more to read."""
         if self._num_taken[stream] >= self._num_fed[stream]:
             self._moved_s = time.monotonic()
-        self._num_fed[stream] += float("inf") if is_end else 1
+        num_fed = self._num_parts_fed[stream] = self._num_parts_fed[stream] + num_parts
+        self._most_ahead[stream] = max(self._most_ahead[stream], num_fed - self._num_reported[stream])
+        self._num_fed[stream] += float("inf") if is_end else num_parts
 
     def cancelled(self) -> None:
         """Notes that it has to end, and so no longer waits for anything."""

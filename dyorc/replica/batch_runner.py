@@ -54,7 +54,7 @@ class BatchRunner:
         self._room_wait = room_wait
         self._residents = residents
 
-    def answer(self, request: BatchRequest, frames: list[Frame], send: Callable[[list[Frame]], None]) -> None:
+    def answer(self, request: BatchRequest, frames: Sequence[Frame], send: Callable[[list[Frame]], None]) -> None:
         """Runs a batch and sends the message that answers it."""
         try:
             send(self._answer(request, frames))
@@ -63,7 +63,7 @@ class BatchRunner:
             self._inbox.done()  # not earlier: outputs may be views of inputs
             self._inbox.moves.take()  # those of a failed batch
 
-    def _answer(self, request: BatchRequest, frames: list[Frame]) -> list[Frame]:
+    def _answer(self, request: BatchRequest, frames: Sequence[Frame]) -> list[Frame]:
         try:
             started_s = time.perf_counter()
             columns = self._read(request, frames)
@@ -79,7 +79,7 @@ class BatchRunner:
             result = BatchError.of(error)
         return [encode(BatchFailure(self._replica_id, request.batch_id, result.error_type, result.message, result.traceback))]
 
-    def _read(self, request: BatchRequest, frames: list[Frame]) -> list[Rows]:
+    def _read(self, request: BatchRequest, frames: Sequence[Frame]) -> list[Rows]:
         """Returns the inputs of a batch.
 
         Raises:

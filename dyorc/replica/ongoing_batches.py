@@ -10,7 +10,7 @@ from dyorc.replica.batch_receiver import BatchReceiver, ReadyMessages
 from dyorc.replica.executor import BatchError, ProgramExecutor
 from dyorc.replica.ongoing_calls import OngoingCalls
 from dyorc.replica.program_loop import ProgramLoop
-from dyorc.transport.column_codec import ColumnHeader, Frame, Rows
+from dyorc.transport.column_codec import ColumnHeader, Frame, Rows, each_row
 from dyorc.transport.error_codec import unpack_error
 from dyorc.transport.inbox import Inbox, InputsLostError
 from dyorc.transport.messages import BatchFailure, BatchRequest, Cancel, InputsLost, PartFeed, PartGrant, ResidentColumn
@@ -104,12 +104,20 @@ class OngoingBatches:
         batch_id, stream = message.batch_id, message.stream
         if not 0 <= stream < len(self._program.signature.streams):
             raise TransportError(f"a part for stream {stream} of program {self._program.name!r}, which has no such stream")
-        batch.fed(stream, is_end=message.is_end)
+        if message.num_parts:
+            self._feed_parts(batch, message, frames)
         if message.is_end:
+            batch.fed(stream, 0, is_end=True)
             self._calls.end_stream(batch_id, stream, None if message.error is None else unpack_error(*message.error))
-            return
+
+    def _feed_parts(self, batch: BatchReceiver, message: PartFeed, frames: Sequence[Frame]) -> None:
+        """Passes parts on; ends the batch, or the stream, if they cannot be read."""
+        batch_id, stream, num_parts = message.batch_id, message.stream, message.num_parts
+        batch.fed(stream, num_parts)
         try:
             columns = self._read(batch, message.columns, frames, message.holders)
+            if any(len(column) != num_parts for column in columns):
+                raise TransportError(f"{num_parts} parts came as {[len(column) for column in columns]}")
         except InputsLostError as error:
             batch.lost = error
             batch.cancelled()
@@ -117,13 +125,12 @@ class OngoingBatches:
         except TransportError as error:
             self._calls.end_stream(batch_id, stream, error)
         else:
-            arrays = [column[0, ...] if isinstance(column, np.ndarray) else column[0] for column in columns]
-            self._calls.feed(batch_id, stream, lambda: arrays)
+            self._calls.feed_all(batch_id, stream, list(zip(*map(each_row, columns), strict=True)))
 
     def _read(
         self, batch: BatchReceiver, headers: Sequence[ColumnHeader], frames: Sequence[Frame], holders: Sequence[TensorHolder]
     ) -> list[Rows]:
-        """Returns columns of one row, in memory of their own. Errors are those of `Inbox.read`."""
+        """Returns columns in memory of their own. Errors are those of `Inbox.read`."""
         started_s = time.perf_counter()
         try:
             columns = [_owned(rows) for rows in self._inbox.read(headers, frames, holders)]
@@ -136,7 +143,7 @@ class OngoingBatches:
 
     def send_ready(self, send: Callable[[list[Frame]], None]) -> None:
         """Sends what batches have made so far."""
-        while (message := self._ready.take()) is not None:
+        for message in self._ready.take():
             send(message)
 
     def abandon_all(self, free: Callable[[], None]) -> None:
@@ -155,9 +162,9 @@ class OngoingBatches:
 
 
 def _owned(rows: Rows) -> Rows:
-    """Returns a column of one row that the program may keep and write to."""
+    """Returns a column that the program may keep and write to."""
     if isinstance(rows, np.ndarray):
         return rows if rows.flags.writeable else rows.copy()
-    if len(rows) != 1 or rows[0].dtype == object:
-        return rows
-    return np.array(rows[0])[np.newaxis]
+    if len(rows) == 1 and rows[0].dtype != object:
+        return np.array(rows[0])[np.newaxis]
+    return [row if row.dtype == object or row.flags.writeable else row.copy() for row in rows]

@@ -168,6 +168,19 @@ class OngoingCalls:
 
         self._on_call(call_id, append)
 
+    def feed_all(self, call_id: int, stream: int, parts: Sequence[Sequence[Array]]) -> None:
+        """Gives a call the next parts of a stream, whose arrays are here and the program's to keep."""
+
+        def append(call: _Call) -> None:
+            spec, fed = self._specs[stream], call.streams[stream]
+            try:
+                for arrays in parts:
+                    fed.feed(_part_of(spec, arrays))
+            except BaseException as error:
+                fed.end(error)
+
+        self._on_call(call_id, append)
+
     def end_stream(self, call_id: int, stream: int, error: BaseException | None = None) -> None:
         """Ends a stream of a call after the parts before; with an error, which is raised where the program reads on."""
         self._on_call(call_id, lambda call: call.streams[stream].end(error))

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
@@ -17,6 +18,7 @@ from dyorc.replica.shared_process import SharedProcess
 from dyorc.telemetry import logs
 from dyorc.transport.column_codec import Frame
 from dyorc.transport.inbox import BatchBuffers, Inbox
+from dyorc.transport.message_packing import unpack
 from dyorc.transport.messages import (
     BatchRequest,
     Cancel,
@@ -71,6 +73,7 @@ class Session:
 
     Args:
         shared: What it shares with other programs of its process; None if it shares nothing.
+        has_worked: Called once it has run its first batch. A batch of a program that waits or yields counts when it begins.
     """
 
     def __init__(
@@ -81,7 +84,9 @@ class Session:
         copy: ProgramCopy,
         staging: StagingArea | None,
         shared: SharedProcess | None = None,
+        has_worked: Callable[[], None] = lambda: None,
     ) -> None:
+        self._has_worked: Callable[[], None] | None = has_worked
         self._link = link
         self._exchange = exchange
         self._routes = routes
@@ -90,7 +95,7 @@ class Session:
         self._turn: AbstractContextManager[Any] = nullcontext() if shared is None else shared.turn
         self._residents = None if shared is None else shared.residents
         self._runner: BatchRunner | None = None
-        self._batches: deque[tuple[BatchRequest, list[Frame]]] = deque()
+        self._batches: deque[tuple[BatchRequest, Sequence[Frame]]] = deque()
         self._running_since_s: float | None = None
         self._ongoing: OngoingBatches | None = None
         self._wake: WakeUp | None = None
@@ -128,10 +133,16 @@ class Session:
         is_parked = self._runner is None and self._ongoing is None
         return is_parked and not self._batches and not self._exchange.num_tensors and not self._residents
 
-    def _run_batch(self, request: BatchRequest, frames: list[Frame]) -> None:
+    def _run_batch(self, request: BatchRequest, frames: Sequence[Frame]) -> None:
         if self._runner is None:
             raise TransportError("a replica got a batch although it is parked")
         self._runner.answer(request, frames, self._link.send)
+        self._note_work()
+
+    def _note_work(self) -> None:
+        if self._has_worked is not None:
+            self._has_worked()
+            self._has_worked = None
 
     # Loading
 
@@ -178,24 +189,26 @@ class Session:
         """
         frames = self._link.receive(wake=self._wake)
         if frames is not None:
-            self._take_in(decode(frames[0]), frames)
+            for message, parts in unpack(decode(frames[0]), frames[1:]):
+                self._take_in(message, parts)
         if self._wake is not None and self._wake.clear() and self._ongoing is not None:
             self._ongoing.send_ready(self._link.send)
         return not self._link.is_silent
 
-    def _take_in(self, message: Message, frames: list[Frame]) -> None:
+    def _take_in(self, message: Message, frames: Sequence[Frame]) -> None:
         if isinstance(message, ReplicaWelcome):
             self._join(message.fence)
         elif not self._link.is_trusted:
             return  # from an orchestrator that does not lead, or has not sent its fence yet
         elif isinstance(message, BatchRequest):
             if self._ongoing is None:
-                self._batches.append((message, frames[1:]))
+                self._batches.append((message, frames))
             else:
-                self._ongoing.start(message, frames[1:])
+                self._ongoing.start(message, frames)
+                self._note_work()
         elif isinstance(message, PartGrant | PartFeed | Cancel):
             if self._ongoing is not None:  # otherwise the batch was that of an earlier copy
-                self._ongoing.control(message, frames[1:])
+                self._ongoing.control(message, frames)
         else:
             self._handle(message)
 

@@ -19,7 +19,7 @@ from dyorc.transport.error_codec import PackedError
 from dyorc.transport.header_codec import HeaderCodec, encode_header
 from dyorc.transport.tiers import ByteSpan, TensorHolder
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 
 
 class ResidentColumn(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -60,8 +60,8 @@ class Parked(msgspec.Struct, frozen=True, array_like=True, tag=13):
     """Replica: my process is up and has imported everything; I hold no program. Sent once that is so, after connecting, and again
     until it gets `Warm`.
 
-    `start_s` is how long the process took to start; `device` is its device, if others may be on it; `plan` and `fence` are as in
-    `ReplicaHello`.
+    `start_s` is how long the process took to start; `device` is its device, if others may be on it; `plan`, `fence` and `process`
+    are as in `ReplicaHello`.
     """
 
     replica_id: str
@@ -74,6 +74,7 @@ class Parked(msgspec.Struct, frozen=True, array_like=True, tag=13):
     device: str = ""
     plan: str = ""
     fence: int = 0
+    process: str = ""
 
 
 class Warm(msgspec.Struct, frozen=True, array_like=True, tag=14):
@@ -235,17 +236,17 @@ class LogAs(msgspec.Struct, frozen=True, array_like=True, tag=18):
 
 
 class PartReply(msgspec.Struct, frozen=True, array_like=True, tag=20):
-    """Replica: the program has yielded this part.
+    """Replica: the program has yielded these parts, which follow each other.
 
-    Its columns, of one row each, are like those of `BatchReply`, which follows after the last part, without columns. `digest` is
-    as in `BatchPart`.
+    Its columns, with a row for each part, are like those of `BatchReply`, which follows after the last part, without columns.
+    `digests` are as in `BatchPart`, one for each part; empty if the parts have none.
     """
 
     replica_id: str
     batch_id: int
     index: int
     columns: tuple[ColumnHeader, ...]
-    digest: bytes = b""
+    digests: tuple[bytes, ...] = ()
 
 
 class PartGrant(msgspec.Struct, frozen=True, array_like=True, tag=21):
@@ -256,13 +257,14 @@ class PartGrant(msgspec.Struct, frozen=True, array_like=True, tag=21):
 
 
 class PartFeed(msgspec.Struct, frozen=True, array_like=True, tag=22):
-    """Orchestrator: the next part of a stream that this batch reads, or its end; see `FeedPart`. Its columns, of one row each,
-    are like those of `BatchRequest`.
+    """Orchestrator: the next `num_parts` parts of a stream that this batch reads, from `index`, and perhaps its end behind them;
+    see `FeedPart`. Its columns, with a row for each part, are like those of `BatchRequest`.
     """
 
     batch_id: int
     stream: int
     index: int
+    num_parts: int
     columns: tuple[ColumnHeader, ...] = ()
     holders: tuple[TensorHolder, ...] = ()
     is_end: bool = False
@@ -270,7 +272,7 @@ class PartFeed(msgspec.Struct, frozen=True, array_like=True, tag=22):
 
 
 class PartsTaken(msgspec.Struct, frozen=True, array_like=True, tag=23):
-    """Replica: this batch has read so many parts of this stream, in all, and wants more."""
+    """Replica: this batch has read so many parts of this stream, in all, and wants more. Not sent for each part."""
 
     replica_id: str
     batch_id: int
@@ -282,6 +284,17 @@ class Cancel(msgspec.Struct, frozen=True, array_like=True, tag=24):
     """Orchestrator: end this batch; nothing needs its result. Answer as usual once it has ended."""
 
     batch_id: int
+
+
+PackedMessage: TypeAlias = BatchReply | BatchFailure | InputsLost | PartReply | PartGrant | PartFeed | PartsTaken | Cancel
+"""What is said of batches that run, in either direction."""
+
+
+class Packed(msgspec.Struct, frozen=True, array_like=True, tag=26):
+    """Several messages in one, in order. `counts` says how many of the frames belong to each."""
+
+    messages: tuple[PackedMessage, ...]
+    counts: tuple[int, ...]
 
 
 Message: TypeAlias = (
@@ -311,6 +324,7 @@ Message: TypeAlias = (
     | PartsTaken
     | Cancel
     | ReleaseResidents
+    | Packed
 )
 
 _headers = HeaderCodec[Message](

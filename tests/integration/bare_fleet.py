@@ -15,7 +15,7 @@ from dyorc.authoring.signature import StaticValue
 from dyorc.config import TransportConfig
 from dyorc.core.arrays import Array
 from dyorc.core.tensor import TensorRef
-from dyorc.engine.actions import CancelBatch, DispatchBatch, FeedPart, FormReason, GrantParts
+from dyorc.engine.actions import BatchControl, CancelBatch, DispatchBatch, FeedPart, FormReason, GrantParts
 from dyorc.engine.events import BatchDone, BatchFailed, BatchPart, Event, InputPartsTaken, ReplicaJoined, TensorsLost
 from dyorc.errors import DyOrcError
 from dyorc.models.status import StatusBoard
@@ -82,19 +82,25 @@ class BareFleet:
 
     def feed(self, replica_id: str, batch_id: int, index: int, *tensors: TensorRef, stream: int = 0) -> None:
         """Feeds a part; without tensors, the end."""
-        self.fleet.control(FeedPart(replica_id, batch_id, stream, index, tensors, is_end=not tensors))
+        self.control(FeedPart(replica_id, batch_id, stream, index, tensors, is_end=not tensors))
 
     def fail_stream(self, replica_id: str, batch_id: int, index: int, error: DyOrcError) -> None:
         """Feeds the end of a stream that has failed."""
-        self.fleet.control(FeedPart(replica_id, batch_id, 0, index, is_end=True, error=error))
+        self.control(FeedPart(replica_id, batch_id, 0, index, is_end=True, error=error))
 
     def grant(self, replica_id: str, batch_id: int, max_parts: int) -> None:
         """Lets a batch send so many parts."""
-        self.fleet.control(GrantParts(replica_id, batch_id, max_parts))
+        self.control(GrantParts(replica_id, batch_id, max_parts))
 
     def cancel(self, replica_id: str, batch_id: int) -> None:
         """Ends a batch."""
-        self.fleet.control(CancelBatch(replica_id, batch_id))
+        self.control(CancelBatch(replica_id, batch_id))
+
+    def control(self, *actions: BatchControl) -> None:
+        """Sends what one turn of the engine has for batches that run."""
+        for action in actions:
+            self.fleet.control(action)
+        self.fleet.end_turn()
 
     # Answers
 

@@ -53,7 +53,8 @@ class Replicas:
         (answer,) = sent
         reply = decode(answer[0])
         assert isinstance(reply, BatchAnswer)
-        return self.messages.event(reply, answer[1:])
+        (event,) = self.messages.events(reply, answer[1:])
+        return event
 
 
 @pytest.fixture
@@ -103,7 +104,8 @@ def test_a_reply_that_contradicts_itself_fails_its_batch(path: TensorPath) -> No
     for column in (ResidentColumn(PROCESS, (1, 2), (0,)), ResidentColumn(PROCESS, (0,), (0,))):
         reply = decode(encode(BatchReply("consumer", 1, (column,), 0.0)))
         assert isinstance(reply, BatchReply)
-        assert isinstance(messages.event(reply, []), BatchFailed)
+        (event,) = messages.events(reply, [])
+        assert isinstance(event, BatchFailed)
 
 
 def test_a_process_is_reached_by_any_replica_that_is_left_in_it() -> None:

@@ -13,7 +13,6 @@ import dyorc
 from dyorc.config import EngineConfig, SpeculationConfig
 from dyorc.core.tensor import DType
 from dyorc.engine.engine_context import Host
-from dyorc.errors import RequestCancelledError
 from tests.effort import examples
 from tests.property.tallies import Tally, comes_across
 from tests.property.test_speculation import AGGRESSIVE, OFF, predictor_of
@@ -22,7 +21,6 @@ from tests.unit.engine.driver import World
 Number = Float[np.ndarray, ""]
 Numbers = Float[np.ndarray, " batch"]
 State: TypeAlias = tuple[float, ...]
-Changing: TypeAlias = list[float]
 Plan: TypeAlias = tuple[Any, ...]
 
 _MODULUS = 97
@@ -51,30 +49,18 @@ def programs_with(limit: int | None, *, can_rebuild: bool) -> dict[str, dyorc.Pr
 
     @dyorc.program(max_batch_size=3, group="states", max_resident_bytes=limit)
     class Begin(Sized):
-        def __call__(self, x: Numbers) -> dyorc.Resident[Changing]:
-            return [list(longer((), each)) for each in x]
+        def __call__(self, x: Numbers) -> dyorc.Resident[State]:
+            return [longer((), each) for each in x]
 
     @dyorc.program(max_batch_size=3, group="states")
     class Extend(Sized):
-        def __call__(self, x: Numbers, state: dyorc.Resident[Changing]) -> tuple[Numbers, dyorc.Resident[Changing]]:
-            states = [list(longer(old, each)) for old, each in zip(state, x, strict=True)]
+        def __call__(self, x: Numbers, state: dyorc.Resident[State]) -> tuple[Numbers, dyorc.Resident[State]]:
+            states = [longer(old, each) for old, each in zip(state, x, strict=True)]
             return np.array([value_of(each) for each in states], np.float32), states
 
     @dyorc.program(max_batch_size=3, group="states")
-    class Overwrite(Sized):
-        """Makes the state that it gets longer, where `Extend` makes a new one."""
-
-        def __call__(
-            self, x: Numbers, state: dyorc.Resident[Changing, dyorc.Consumed]
-        ) -> tuple[Numbers, dyorc.Resident[Changing]]:
-            assert len({id(each) for each in state}) == len(state), "two calls overwrite the same state"
-            for each, number in zip(state, x, strict=True):
-                each[:] = longer(each, number)
-            return np.array([value_of(each) for each in state], np.float32), state
-
-    @dyorc.program(max_batch_size=3, group="states")
     class Join(Sized):
-        def __call__(self, x: Numbers, a: dyorc.Resident[Changing], b: dyorc.Resident[Changing]) -> Numbers:
+        def __call__(self, x: Numbers, a: dyorc.Resident[State], b: dyorc.Resident[State]) -> Numbers:
             return np.array([(value_of(i) + 3 * value_of(j) + k) % _MODULUS for i, j, k in zip(a, b, x, strict=True)], np.float32)
 
     @dyorc.program(max_batch_size=3)
@@ -83,14 +69,14 @@ def programs_with(limit: int | None, *, can_rebuild: bool) -> dict[str, dyorc.Pr
 
     if can_rebuild:
 
-        def rebuild(self: Any, calls: list[dyorc.ChainCall]) -> Changing:
+        def rebuild(self: Any, calls: list[dyorc.ChainCall]) -> State:
             state: State = ()
             for call in calls:
                 state = longer(state, float(call.inputs[0]))
-            return list(state)
+            return state
 
-        Extend.__wrapped__.rebuild = Overwrite.__wrapped__.rebuild = rebuild
-    return {"begin": Begin(), "extend": Extend(), "overwrite": Overwrite(), "join": Join(), "look": look}
+        Extend.__wrapped__.rebuild = rebuild
+    return {"begin": Begin(), "extend": Extend(), "join": Join(), "look": look}
 
 
 def workflow_of(plan: Plan, programs: dict[str, dyorc.Program]) -> dyorc.Workflow:
@@ -105,10 +91,8 @@ def workflow_of(plan: Plan, programs: dict[str, dyorc.Program]) -> dyorc.Workflo
                     states.append(begin(x))
                 case ("extend", at):
                     x, states[at % len(states)] = extend(x, states[at % len(states)])
-                case ("overwrite", at):
-                    x, states[at % len(states)] = programs["overwrite"](x, states[at % len(states)])
-                case ("fork" | "fork overwriting" as kind, at):
-                    x, state = programs["extend" if kind == "fork" else "overwrite"](x, states[at % len(states)])
+                case ("fork", at):
+                    x, state = extend(x, states[at % len(states)])
                     states.append(state)
                 case ("join", a, b):
                     x = join(x, states[a % len(states)], states[b % len(states)])
@@ -145,10 +129,10 @@ def meaning_of(plan: Plan, x: float, states: list[State] | None = None) -> float
         match step:
             case ("begin",):
                 states.append(longer((), x))
-            case ("extend" | "overwrite", at):
+            case ("extend", at):
                 states[at % len(states)] = longer(states[at % len(states)], x)
                 x = value_of(states[at % len(states)])
-            case ("fork" | "fork overwriting", at):
+            case ("fork", at):
                 states.append(longer(states[at % len(states)], x))
                 x = value_of(states[-1])
             case ("join", a, b):
@@ -169,7 +153,6 @@ _step = st.one_of(
     st.just(("begin",)),
     st.tuples(st.just("extend"), _at),
     st.tuples(st.just("extend"), _at),
-    st.tuples(st.sampled_from(["overwrite", "fork overwriting"]), _at),
     st.tuples(st.just("fork"), _at),
     st.tuples(st.just("join"), _at, _at),
     st.just(("await",)),
@@ -230,19 +213,9 @@ class Processes:
         self.random = Random(seed)
         self.trouble = trouble
         self.num_losses = self.num_joined = 0
-        self.cancels: set[int] = set()
-        """Requests that are to be cancelled while they run."""
-        self.cancelled: set[int] = set()
-        self.seen: dict[str, int] = dict.fromkeys(
-            ("losses", "evictions", "rebuilds", "guesses", "two processes", "overwritten", "cancelled"), 0
-        )
+        self.seen: dict[str, int] = dict.fromkeys(("losses", "evictions", "rebuilds", "guesses", "two processes"), 0)
         for _ in range(num_processes):
             self.join()
-        for name in programs:  # how long they take is known, so that guesses are made from the first decision on
-            pool = self.world.engine.scheduler.pools[name]
-            pool.latency.observe(1, 0.005)
-            pool.sojourn_ns.add(0.006e9)
-            pool.demand.add(0, 0)
 
     def join(self) -> None:
         self.num_joined += 1
@@ -259,32 +232,10 @@ class Processes:
             self.world.leave(replica_id)
         self.join()
 
-    def ask(self, workflow: dyorc.Workflow, values: Sequence[float], num_tenants: int) -> list[int]:
-        """Makes requests arrive together, of the tenants in turn, which have unequal weights."""
-        world = self.world
-        events = [
-            world.arrival(workflow, value, tenant=str(at % num_tenants), weight=1.0 + at % num_tenants)
-            for at, value in enumerate(values)
-        ]
-        world.tell(*events)
-        return [event.request_id for event in events]
-
-    def cancel(self) -> None:
-        """Cancels a request at some time while it runs."""
-        running = sorted(self.cancels & self.world.engine.tasks.requests.keys())
-        if running and self.random.random() < 0.2:
-            request = self.random.choice(running)
-            self.cancels.remove(request)
-            if request not in self.world.answers:
-                self.seen["cancelled"] += 1
-                self.cancelled.add(request)
-                self.world.cancel(request)
-
     def run(self) -> None:
         world = self.world
         for _ in range(20_000):
             self.check_bytes()
-            self.cancel()
             if self.trouble and self.num_losses < _MAX_LOSSES and self.random.random() < self.trouble:
                 self.die()
             if not world.in_flight:
@@ -296,7 +247,6 @@ class Processes:
             batch = self.random.choice(list(world.in_flight.values()))
             self.seen["guesses"] += any(call.is_guess for call in world.engine.scheduler.batches[batch.action.batch_id].calls)
             self.seen["rebuilds"] += bool(batch.action.chain)
-            self.seen["overwritten"] += batch.program == "overwrite" and not batch.action.chain
             world.advance(0.01)  # without it, nothing is known of the demand, and no guess is made
             world.finish(batch, self.random.choice([0.001, 0.01]))
             processes = world.engine.scheduler.processes
@@ -319,8 +269,8 @@ class Processes:
 _TALLY = Tally()
 
 
-@comes_across(_TALLY, "guesses", "losses", "evictions", "rebuilds", "two processes", "overwritten", "cancelled")
-@settings(max_examples=examples(400, share=0.5))
+@comes_across(_TALLY, "guesses", "losses", "evictions", "rebuilds", "two processes")
+@settings(max_examples=examples(400, share=1.0))
 @given(
     plan=plans,
     asked=st.lists(st.integers(0, 50).map(float), min_size=1, max_size=6),
@@ -329,32 +279,17 @@ _TALLY = Tally()
     can_rebuild=st.booleans(),
     seed=st.integers(0, 2**32),
     trouble=st.sampled_from([0.0, 0.0, 0.1, 0.3]),
-    num_tenants=st.integers(1, 3),
-    cancelled=st.sets(st.integers(0, 5), max_size=3),
 )
 def test_every_chain_ends_with_the_value_of_plain_python(
-    plan: Plan,
-    asked: list[float],
-    num_processes: int,
-    limit: int | None,
-    can_rebuild: bool,
-    seed: int,
-    trouble: float,
-    num_tenants: int,
-    cancelled: set[int],
+    plan: Plan, asked: list[float], num_processes: int, limit: int | None, can_rebuild: bool, seed: int, trouble: float
 ) -> None:
     programs = programs_with(limit, can_rebuild=can_rebuild)
     workflow = workflow_of(plan, programs)
     for speculation in (AGGRESSIVE, OFF):
         processes = Processes(programs, num_processes, speculation, seed, trouble)
-        requests = processes.ask(workflow, asked, num_tenants)
-        processes.cancels = {request for at, request in enumerate(requests) if at in cancelled}
+        requests = processes.world.submit_all(workflow, asked)
         processes.run()
-        for request, x in zip(requests, asked, strict=True):
-            if request in processes.cancelled:
-                assert isinstance(processes.world.answers[request], RequestCancelledError)
-            else:
-                assert float(processes.world.result(request)) == meaning_of(plan, x)
+        assert [float(processes.world.result(request)) for request in requests] == [meaning_of(plan, x) for x in asked]
         processes.world.check_nothing_is_left()
         assert not any(process.residents for process in processes.world.engine.scheduler.processes.by_name.values())
         assert all(tensor.dtype is not DType.RESIDENT for each in processes.world.fetches.values() for tensor in each)

@@ -83,7 +83,7 @@ class ProgramGroups:
 
     def of(self, program: Program) -> ProgramGroup | None:
         """Returns a program's group; None if it shares nothing: it has no residents, and names no group."""
-        if program.options.group is None and not program.signature.residents:
+        if not program.shares_process:
             return None
         if program.group not in self._groups:
             self._groups[program.group] = ProgramGroup(program.group)

@@ -53,7 +53,7 @@ class CallUnready(msgspec.Struct, frozen=True):
 
 
 class CallStarted(msgspec.Struct, frozen=True, gc=False):
-    """A call that reads streams was sent to a replica."""
+    """A call that reads streams, or yields one that others take whole, was sent to a replica."""
 
     call: Call
 

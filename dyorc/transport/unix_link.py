@@ -283,6 +283,11 @@ class UnixDealerLink:
         self._refused = LogThrottle(_log, "orchestrator_refused")
         self._dial()
 
+    @property
+    def is_connected(self) -> bool:
+        """See `ReplicaEnd.is_connected`."""
+        return self._connection is not None
+
     def send(self, frames: Sequence[Frame]) -> None:
         """Sends a message; waits until the kernel has all of it, so that its buffers may be reused."""
         pieces: deque[Frame] = deque(pack(frames))

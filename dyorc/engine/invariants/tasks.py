@@ -24,7 +24,8 @@ from dyorc.engine.invariants.in_flight import (
     waiters_of,
 )
 from dyorc.engine.model.futures import Future, FutureState, Waiter
-from dyorc.engine.model.journal import BranchPoint, StreamPart
+from dyorc.engine.model.journal import BranchPoint, Entry, StreamPart
+from dyorc.engine.model.part_list import PartList
 from dyorc.engine.model.program_call import Call, CallState, Feed
 from dyorc.engine.model.request_tree import Request, Restoration, RestorationWaiter, Task, TaskState
 from dyorc.engine.model.tree_walks import is_effect, is_unfinished
@@ -46,6 +47,7 @@ def requests_can_progress(engine: Engine) -> None:
                 num_expected.update(entry.future.dependents)
                 if entry.parts is not None:
                     num_expected.update(entry.parts.last.dependents)
+                    num_expected.update(_awaiting_start(entry, entry.parts))
         for restoration in request.restoring.values():
             num_expected.update(waiter for waiter in restoration.waiters if isinstance(waiter, Call | StreamPart | Feed))
     num_expected.update(waiter for waiters in engine.tasks.fetches.waiters.values() for waiter in waiters)
@@ -59,6 +61,13 @@ def requests_can_progress(engine: Engine) -> None:
             num_awaited = waiting.num_awaited - (isinstance(waiting, Call) and waiting.awaits_commit)
             if num_awaited != num_expected[waiting] or not (waiting.num_awaited or waiting in postponed):
                 raise InvariantError(f"{waiting!r} awaits {waiting.num_awaited} values, {num_expected[waiting]} are under way")
+
+
+def _awaiting_start(entry: Entry, parts: PartList) -> list[Call]:
+    """Returns the calls that wait until a call has a place, because they take its stream."""
+    if not isinstance(entry, Call) or entry.state not in (CallState.WAITING, CallState.GUESSED, CallState.QUEUED):
+        return []
+    return [stream.taker for stream in parts.taken_by if stream.awaits_start and isinstance(stream.taker, Call)]
 
 
 def paths_follow_branches(engine: Engine) -> None:

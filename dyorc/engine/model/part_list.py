@@ -50,13 +50,18 @@ class Cell(Future):
 
 
 class StreamArgument:
-    """A stream that a call or task takes whole, from its start. The stream knows it until the call or task has ended."""
+    """A stream that a call or task takes whole, from its start. The stream knows it until the call or task has ended.
 
-    __slots__ = ("parts", "taker")
+    Attributes:
+        awaits_start: Whether its call waits until the call that yields the stream has a place, and then takes one itself.
+    """
+
+    __slots__ = ("awaits_start", "parts", "taker")
 
     def __init__(self, parts: "PartList", taker: "Call | Task") -> None:
         self.parts = parts
         self.taker = taker
+        self.awaits_start = False
         parts.taken_by[self] = None
 
     @property

@@ -124,7 +124,8 @@ class Call:
         context: What the scheduler knows about its request.
         state: Changed only by the methods named after the states.
         order: Its place in its program's queue.
-        num_awaited: Input futures that are still pending, plus one while it may not run before it is certain.
+        num_awaited: Input futures that are still pending, and streams of calls that have not started; plus one while it may not
+            run before it is certain.
         awaits_commit: Whether it may not run before it is certain.
         is_guess: Whether it may turn out not to be needed.
         bet: What was spent on it while it was a guess.

@@ -8,21 +8,23 @@ A batch of such a program is one call. Its replica counts as idle while it runs 
 A batch that reads streams is fed with their parts while it runs. It copies each before it says that it has read it.
 
 A batch that yields may send a part only if it has credit for it: up to `EngineConfig.max_untaken_parts` more than the furthest
-reader has read. Credit is given in large steps, so that a long stream costs few messages. One that holds a place while its own
-request waits for another call that has none gets more: read in turns, both would wait for ever. The limit of a program's
+reader has read. Credit is given in large steps, so that a long stream costs few messages. One that holds a place for which
+others wait for ever otherwise gets more (`places.py`). The limit of a program's
 execution time counts anew after each part, and not while there is no credit, or no part to read.
 """
+
+from collections.abc import Mapping
 
 from dyorc.core.tensor import BlockId, TensorRef, blocks_of
 from dyorc.engine.actions import CancelBatch, FeedPart, GrantParts
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import BatchPart, InputPartsTaken
-from dyorc.engine.model.journal import Entry
-from dyorc.engine.model.program_call import Call, CallState
+from dyorc.engine.model.program_call import Call
+from dyorc.engine.scheduling.places import held_up, jammed_pools, needs_way, starving_for_place
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import NEVER_NS, Batch, Ongoing
 from dyorc.engine.timers import TimerKind
-from dyorc.engine.turn import CallPart, CallStarted, InputTaken
+from dyorc.engine.turn import CallPart, CallStarted, CallUnready, InputTaken
 from dyorc.errors import DyOrcError
 
 
@@ -46,6 +48,7 @@ class OngoingBatches:
             ongoing.max_parts = self._limit(call)
         if call.streams:
             ongoing.starving.update(range(len(call.streams)))
+        if call.streams or (call.parts is not None and call.parts.taken_by):
             self._turn.ended.append(CallStarted(call))
         self._restart_clock(batch, ongoing)
         return ongoing.max_parts
@@ -74,15 +77,23 @@ class OngoingBatches:
             self._restart_clock(batch, ongoing)
         self._turn.actions.append(GrantParts(batch.replica.replica_id, batch.batch_id, limit))
 
-    def make_way(self, pool: ReplicaPool) -> None:
-        """Lets calls that wait to be read go on, if their own requests want to read others that wait for their places."""
-        for call, batch in (pool.ongoing or {}).items():
-            ongoing = batch.ongoing
-            if ongoing is None or ongoing.has_credit or ongoing.is_cancelled:
-                continue
-            if any(_is_wanted(other, call) for other in call.segment.task.request.yielding):
-                ongoing.num_lent += self._max_untaken
-                self.grant(batch)
+    def make_way(self, pool: ReplicaPool, pools: Mapping[str, ReplicaPool]) -> None:
+        """Lets calls that wait to be read go on to their end, if that is the only way to a free place of a program."""
+        held = list(held_up(pool))
+        if in_own_way := [batch for batch in held if needs_way(batch.calls[0])]:
+            for batch in in_own_way:
+                self._lend(batch)
+        elif jammed := jammed_pools(pool, pools):
+            held = held or [batch for each in jammed for batch in held_up(each)]
+            if held:
+                self._lend(min(held, key=_num_lent))
+            elif (call := starving_for_place(jammed)) is not None:
+                self.restart(call, pools[call.callee.name])
+
+    def _lend(self, batch: Batch) -> None:
+        if batch.ongoing is not None:
+            batch.ongoing.num_lent += self._max_untaken
+            self.grant(batch)
 
     def part_came(self, event: BatchPart) -> None:
         """Takes a part."""
@@ -138,6 +149,8 @@ class OngoingBatches:
             return
         if event.num_taken >= ongoing.num_fed.get(event.stream, 0):
             ongoing.starving.add(event.stream)
+            if batch.replica.pool.queue.size:
+                self._turn.touched[batch.replica.pool.program.name] = None
         self._release(ongoing.fed_blocks.get(event.stream), event.num_taken)
         self._restart_clock(batch, ongoing)
         self._turn.ended.append(InputTaken(batch.calls[0], event.stream, event.num_taken))
@@ -159,13 +172,21 @@ class OngoingBatches:
         self._restart_clock(batch, ongoing)
         self._turn.actions.append(CancelBatch(batch.replica.replica_id, batch.batch_id))
 
+    def restart(self, call: Call, pool: ReplicaPool) -> None:
+        """Has a running call run again from its start. What it does now is cancelled."""
+        if pool.ongoing is not None and (batch := pool.ongoing.pop(call, None)) is not None:
+            self.give_up(batch)
+            self._turn.ended.append(CallUnready(call))
+
     def give_up(self, batch: Batch) -> None:
         """Cancels a batch whose call runs again in another one. What still comes from it belongs to a call that nothing needs."""
         self.cancel(batch)
         call = batch.calls[0]
         call.feeds = ()
         other = Call(call.callee, (), (), call.segment)
+        other.blocks = batch.blocks  # which it may still read
         other.withdraw()
+        other.blocks = call.blocks  # which the batch may read until it ends
         batch.calls = [other]
 
     # Time
@@ -193,8 +214,5 @@ def _most(call: Call) -> int:
     return call.callee.options.max_parts + 1
 
 
-def _is_wanted(entry: Entry, running: Call) -> bool:
-    """Returns whether an entry is a call of the same program that has no place, and something waits for its next part."""
-    if not isinstance(entry, Call) or entry.callee is not running.callee or entry.state is not CallState.QUEUED:
-        return False
-    return entry.parts is not None and bool(entry.parts.last.dependents)
+def _num_lent(batch: Batch) -> int:
+    return 0 if batch.ongoing is None else batch.ongoing.num_lent

@@ -45,7 +45,7 @@ from dyorc.engine.scheduling.retrying import RetryPolicy, fail
 from dyorc.engine.scheduling.speculation_policy import GuessAppraiser, SpeculationPolicy
 from dyorc.engine.scheduling.suspects import Refusals
 from dyorc.engine.timers import Timer, TimerKind
-from dyorc.engine.turn import CallLate, CallUnready
+from dyorc.engine.turn import CallLate
 from dyorc.errors import CapacityError, DyOrcError, NotDeployedError, ProgramLoadError
 
 
@@ -132,6 +132,8 @@ class Scheduler:
         if pool.timer is not None:
             self._timers.cancel(pool.timer)
         self._parking.program_removed(name)
+        for process in self.processes.by_name.values():
+            process.parked.discard(name)  # it is whole without a program that nothing calls
         del self.pools[name]
 
     def fire(self, timer: Timer) -> None:
@@ -166,7 +168,7 @@ class Scheduler:
                 self._sender.send(pool, formed)
         for pool in ongoing:
             if pool.queue.size:
-                self._ongoing.make_way(pool)
+                self._ongoing.make_way(pool, self.pools)
         for call in turn.queued:
             if call.state is CallState.QUEUED:  # those in a batch fetch their inputs with it
                 self.staging.stage(call, self.pools[call.callee.name])
@@ -274,10 +276,7 @@ class Scheduler:
 
     def restart(self, call: Call) -> None:
         """Has a running call that yields run again from its start. What it does now is cancelled."""
-        pool = self.pools[call.callee.name]
-        if pool.ongoing is not None and (batch := pool.ongoing.pop(call, None)) is not None:
-            self._ongoing.give_up(batch)
-            self._turn.ended.append(CallUnready(call))
+        self._ongoing.restart(call, self.pools[call.callee.name])
 
     def feed(self, call: Call, stream: int, index: int, tensors: tuple[TensorRef, ...]) -> None:
         """Sends a running call the next part of one of its streams."""

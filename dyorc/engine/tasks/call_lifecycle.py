@@ -13,6 +13,8 @@ from dyorc.engine.tasks.tensor_needs import TensorNeeds
 from dyorc.engine.tasks.trace_events import trace_call, trace_end, trace_inputs
 from dyorc.errors import DyOrcError, ProgramError, SizeLimitError
 
+_WITHOUT_PLACE = (CallState.WAITING, CallState.GUESSED, CallState.QUEUED)
+
 
 class CallLifecycle:
     """Hands over calls whose inputs are there, and takes their results."""
@@ -61,6 +63,8 @@ class CallLifecycle:
             if argument.future.error is not None:
                 self.fail(call, argument.future.error)
                 return
+        if call.streams and self._awaits_starts(call):
+            return
         program = call.callee
         try:
             call.operands = tuple([argument.resolve() for argument in call.arguments])
@@ -84,6 +88,29 @@ class CallLifecycle:
         elif call.restores is not None:
             call.process = self._dispatcher.home_of(call)
         self._dispatcher.submit(call)
+
+    @staticmethod
+    def _awaits_starts(call: Call) -> bool:
+        """Makes a call wait that takes streams of calls which have no place yet. Returns whether there is one.
+
+        With a place before them, it would keep others from it and have nothing to read: two such calls could wait for each other.
+        """
+        for stream in call.streams:
+            producer = stream.parts.producer
+            if isinstance(producer, Call) and producer.state in _WITHOUT_PLACE and not stream.awaits_start:
+                stream.awaits_start = True
+                call.num_awaited += 1
+        return call.num_awaited > 0
+
+    def started(self, call: Call) -> None:
+        """Continues the calls that take the stream of one that has a place now, or will never have one."""
+        for stream in () if call.parts is None else call.parts.taken_by:
+            taker = stream.taker
+            if stream.awaits_start and isinstance(taker, Call):
+                stream.awaits_start = False
+                taker.num_awaited -= 1
+                if not taker.num_awaited:
+                    self._turn.ready.append(taker)
 
     def _cost_of(self, call: Call, cost: CallCost) -> float:
         """Has the user's function compute the cost of a call, within the time that a step of a workflow may take.
@@ -134,7 +161,7 @@ class CallLifecycle:
         """
         residents = [tensor for tensor in call.operands if tensor.dtype is DType.RESIDENT]
         call.process = residents[0].holder
-        is_together = all(tensor.holder == call.process for tensor in residents)
+        is_together = len(residents) == 1 or all(tensor.holder == call.process for tensor in residents)
         if is_together and (call.restores is None or self._dispatcher.home_of(call) in ("", call.process)):
             return True
         if call.is_guess:
@@ -199,6 +226,7 @@ class CallLifecycle:
         if call.parts is not None:
             self._parts.end(call.parts, error)
             self._recovery.reconsider(call)
+            self.started(call)
         self._turn.fail(call.future, error)
 
     def defer(self, call: Call) -> None:

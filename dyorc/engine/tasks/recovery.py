@@ -171,8 +171,7 @@ class Recovery:
             return diverged(call, f"another part {cell.index} than before")
         is_wanted = restoration is not None and restoration.wants(cell, self._max_ahead)
         if (is_wanted or cell in request.pinned) and not self._is_there(cell):
-            self._leases.pin_new(request.pinned, cell, blocks)
-            cell.refill(came.tensors)
+            self._refill(request, cell, came.tensors)
         else:
             self._leases.discard(blocks)
         if restoration is not None:
@@ -250,19 +249,30 @@ class Recovery:
             return
         request, future = restoration.request, restoration.future
         if restoration.call is not None and restoration.call.chain:
-            tensors = blocks_of(future.readable)
-            self._leases.acquire(tensors)
-            self._leases.pin_new(request.pinned, future, blocks_of(outputs))
-            request.pinned[future] = [*request.pinned[future], *tensors]
             outputs = with_residents(future.tensors, outputs)
-        else:
-            self._leases.pin_new(request.pinned, future, blocks_of(outputs))
+        self._refill(request, future, outputs)
         if future.resident_holds is not None:
             request.keeping[future] = None
-        future.refill(outputs)
         if (story := request.context.story) is not None and restoration.call is not None:
             trace_note(story, "recomputed", restoration.call.callee.name, self._turn.now_ns)
         self._finish(restoration)
+
+    def _refill(self, request: Request, future: Future, tensors: tuple[TensorRef, ...]) -> None:
+        """Puts tensors that were made again in the places of the lost ones. Those that are there stay: calls that wait in queues
+        are about to read them."""
+        kept = tuple([
+            old if old.block and self._leases.is_there((old.holder, old.block)) else new
+            for old, new in zip(future.tensors, tensors, strict=True)
+        ])  # fmt: skip
+        known = set(blocks_of(future.tensors))
+        made, blocks = [block for block in blocks_of(tensors) if block not in known], blocks_of(kept)
+        self._leases.acquire([block for block in blocks if block in known])
+        self._leases.acquire_new([block for block in blocks if block not in known])
+        self._leases.unpin(request.pinned, future)
+        if blocks:
+            request.pinned[future] = blocks
+        self._leases.discard([block for block in made if block not in blocks])
+        future.refill(kept)
 
     def _finish(self, restoration: Restoration) -> None:
         restoration.is_done = True

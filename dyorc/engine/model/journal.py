@@ -116,8 +116,8 @@ class BranchPoint:
 
     @property
     def is_followed(self) -> bool:
-        """Whether the branch taken goes on to another decision, a part or an end already."""
-        return self.branches[self.outcome].end is not None
+        """Whether it is taken, and its branch goes on to another decision, a part or an end already."""
+        return self.is_resolved and self.branches[self.outcome].end is not None
 
     def _forget_value(self) -> None:
         """Drops the value: once it was read, only the outcome matters."""

@@ -195,7 +195,7 @@ class OraclePredictor:
         if future.state is FutureState.FAILED:
             return None
         if future.is_at_hand:
-            return as_operand(future.arrays[0])
+            return as_operand(future.array(0))
         producer = future.producer
         if producer is None or producer.streams or isinstance(future, Cell):
             return None

@@ -109,7 +109,7 @@ class ReplicaPool:
         max_wait_ns = int(config.max_suspect_wait_s * 1e9)
         self.suspects = SuspectQueue(self.queue, self.queue_of, program.options.bounds.max_replicas, max_wait_ns)
         self.guesses = Lanes(CallState.GUESSED, Call.guess)
-        self.has_process = bool(program.signature.residents) or program.options.group is not None
+        self.has_process = program.shares_process
         self.bound: dict[str, BoundCalls] = {}
         self.latency = LatencyModel()
         self.mean_cost = MeanCost()

@@ -161,7 +161,7 @@ class CallLifecycle:
         """
         residents = [tensor for tensor in call.operands if tensor.dtype is DType.RESIDENT]
         call.process = residents[0].holder
-        is_together = all(tensor.holder == call.process for tensor in residents)
+        is_together = len(residents) == 1 or all(tensor.holder == call.process for tensor in residents)
         if is_together and (call.restores is None or self._dispatcher.home_of(call) in ("", call.process)):
             return True
         if call.is_guess:

@@ -16,6 +16,8 @@ def check_passed(callee: Program | Workflow, spec: TensorSpec, value: object) ->
     Raises:
         InvalidInputError: If it may not be.
     """
+    if _is_fine(callee, spec, value):
+        return
     where = f"{callee!r}: {spec.name!r}"
     if not isinstance(value, Ref):
         raise InvalidInputError(f"{where} is a resident, got {type(value).__name__}; pass the Ref that a program returned")
@@ -39,6 +41,19 @@ def check_passed(callee: Program | Workflow, spec: TensorSpec, value: object) ->
             f"{where} got the resident {given.name!r}{by}, which is in group {producer.callee.group!r}, not in {callee.group!r}; "
             f"declare both programs with the same group to let them share a process"
         )
+
+
+def _is_fine(callee: Program | Workflow, spec: TensorSpec, value: object) -> bool:
+    """Returns whether a resident is passed whole to a program of its group, as it nearly always is."""
+    if not isinstance(value, Ref) or value.field is None or value.views or not spec.is_resident:
+        return False
+    producer = value.future.producer
+    return (
+        isinstance(callee, Program)
+        and isinstance(producer, Call)
+        and producer.callee.group == callee.group
+        and value.outputs.tensors[value.field].is_resident
+    )
 
 
 def check_consumed(callee: Program, arguments: tuple[Argument, ...]) -> None:

@@ -197,6 +197,9 @@ class TaskRunner:
         if number > self._config.max_steps_per_turn:
             self._turn.postponed.setdefault(request, []).append(waiter)
             return
+        if isinstance(waiter, Feed):  # no user code
+            self._feeder.go_on(waiter)
+            return
         try:
             if watch is not None:
                 watch.begin(request.context.record.name)
@@ -208,8 +211,6 @@ class TaskRunner:
                 self._decide(waiter)
             elif isinstance(waiter, StreamPart):
                 self._parts.wake(waiter)
-            elif isinstance(waiter, Feed):
-                self._feeder.go_on(waiter)
             if watch is not None:
                 watch.end()
         except StepInterrupted:
@@ -293,6 +294,7 @@ class TaskRunner:
         if path.end is not None:
             self._finish(task, path.end)
             return
+        num_parts = path.num_parts
         stop = path.run(self)
         if task.request.yielding:
             self._turn.releasable[task.request] = None  # the run may have dropped a stream
@@ -312,6 +314,8 @@ class TaskRunner:
                 path.end = stop
                 if not path.assumed:
                     self._finish(task, stop)
+        if path.num_parts > num_parts:
+            self._parts.pump(task)
 
     def _issue(self, path: ExecutionPath) -> None:
         """Starts what a run newly asked for."""
@@ -378,8 +382,8 @@ class TaskRunner:
         if task.is_live and task.request.num_calls > self._config.max_calls_per_request:
             self._endings.stop(task)  # with the calls that were guessed right, the request has made too many
             self._finish(task, Raised(self._too_many_calls(task.callee)))
-        if task.stream is not None:
-            self._parts.pump(task)
+        if task.stream is not None and point.is_followed:
+            self._parts.pump(task)  # the parts behind it are certain now
 
 
 def _check_programs(callee: Workflow) -> None:

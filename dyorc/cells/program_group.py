@@ -89,6 +89,12 @@ class ProgramGroups:
             self._groups[program.group] = ProgramGroup(program.group)
         return self._groups[program.group]
 
+    def forget(self, name: str) -> None:
+        """Forgets a group whose last program was removed: that of a version that has left."""
+        group = self._groups.pop(name, None)
+        if group is not None:
+            group.stop()
+
     def release(self, blocks: Iterable[BlockId]) -> None:
         """Drops residents that nothing needs; other blocks are ignored."""
         if not self._groups:

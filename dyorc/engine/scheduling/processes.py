@@ -220,6 +220,10 @@ class Processes:
         self._of_replica[event.replica_id] = process
         return process
 
+    def forget_group(self, group: str) -> None:
+        """Forgets what chains of a group come to, because its last program was removed."""
+        self._chain_bytes.pop(group, None)
+
     def leave(self, replica_id: str) -> bool:
         """Removes a replica that is gone, parked or not. Returns whether residents were lost with it."""
         process = self._of_replica.pop(replica_id, None)

@@ -197,6 +197,9 @@ class TaskRunner:
         if number > self._config.max_steps_per_turn:
             self._turn.postponed.setdefault(request, []).append(waiter)
             return
+        if isinstance(waiter, Feed):  # no user code
+            self._feeder.go_on(waiter)
+            return
         try:
             if watch is not None:
                 watch.begin(request.context.record.name)
@@ -208,8 +211,6 @@ class TaskRunner:
                 self._decide(waiter)
             elif isinstance(waiter, StreamPart):
                 self._parts.wake(waiter)
-            elif isinstance(waiter, Feed):
-                self._feeder.go_on(waiter)
             if watch is not None:
                 watch.end()
         except StepInterrupted:

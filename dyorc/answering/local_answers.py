@@ -192,11 +192,15 @@ class LocalAnswers:
     def part(self, action: AnswerPart) -> None:
         """Adds a part to its stream once its bytes are here. The engine keeps them until it is taken."""
         request_id, index, tensors = action.request_id, action.index, action.tensors
+        for tensor in tensors:
+            if tensor.block or tensor.views:
+                break
+        else:  # its arrays are here: the rest would cost more than all that is done with them
+            self._add_part(action, [tensor.data for tensor in tensors])
+            return
 
         def hand_over(arrays: list[Array]) -> None:
-            pending = self._pending.get(request_id)
-            if pending is not None and pending.stream is not None:
-                pending.stream.add(ReadPart(index, tensors, arrays))
+            self._add_part(action, arrays)
 
         def lose(blocks: Sequence[BlockId]) -> None:
             self._post(PartTaken(request_id, index, blocks))
@@ -206,6 +210,11 @@ class LocalAnswers:
             self._post(RequestCancelled(request_id))  # the engine would wait until the part is taken
 
         self._read(tensors, hand_over, lose, fail)
+
+    def _add_part(self, action: AnswerPart, arrays: list[Array]) -> None:
+        pending = self._pending.get(action.request_id)
+        if pending is not None and pending.stream is not None:
+            pending.stream.add(ReadPart(action.index, action.tensors, arrays))
 
     async def take_parts(
         self, request_id: int, stream: PartStream, parts: Sequence[ReadPart], take: Callable[[list[Array]], T]

@@ -258,22 +258,23 @@ class Tensors:
         Raises:
             TransportError: If a header contradicts itself or its frames.
         """
-        counts = [num_frames(header) for header in headers]
-        if sum(counts) != len(frames):
-            raise TransportError(f"a reply announces {counts} frames and has {len(frames)}")
+        num_expected = sum(map(num_frames, headers))
+        if num_expected != len(frames):
+            raise TransportError(f"a reply announces {num_expected} frames and has {len(frames)}")
         if holder_id not in self._holders:
             raise TransportError(f"a reply of replica {holder_id!r}, which is not known")
         node = self._holders[holder_id].node
         columns: list[list[TensorRef]] = []
         at = 0
-        for header, count in zip(headers, counts, strict=True):
-            end = at + count
+        for header in headers:
             if isinstance(header, Column):
+                end = at + len(header.shapes)
                 columns.append(self._inline_refs(header, frames[at:end], node))
+                at = end
             else:
                 columns.append(stored_refs(header, holder_id, node))
-            at = end
-        if len({len(column) for column in columns}) > 1:
+                at += num_frames(header)
+        if len(columns) > 1 and len(set(map(len, columns))) > 1:
             raise TransportError(f"outputs of {[len(column) for column in columns]} calls in one batch")
         return list(zip(*columns, strict=True))
 

@@ -313,6 +313,11 @@ class Program:
         return self.options.group or self.name
 
     @property
+    def shares_process(self) -> bool:
+        """Whether it is in a process together with others, or holds residents there."""
+        return self.options.group is not None or bool(self.signature.residents)
+
+    @property
     def is_model(self) -> bool:
         """Whether clients can call it by itself: what it takes and returns can be sent to them."""
         return not self.signature.streams and not self.signature.residents

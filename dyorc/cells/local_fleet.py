@@ -119,13 +119,16 @@ class LocalFleet:
 
     def remove(self, program: str) -> None:
         """Removes a program, and drops it if it is loaded."""
-        if self._programs.pop(program, None) is None:
+        removed = self._programs.pop(program, None)
+        if removed is None:
             return
         del self._wanted[program]
         if (loader := self._loaders.pop(program, None)) is not None:
             loader.cancel()
         if (hosted := self._hosted.pop(program, None)) is not None:
             hosted.drop()
+        if removed.shares_process and not any(other.group == removed.group for other in self._programs.values()):
+            self._groups.forget(removed.group)
 
     def _begin(self, program: Program) -> None:
         self._status.programs[program.name].max_replicas = 1

@@ -83,11 +83,17 @@ class ProgramGroups:
 
     def of(self, program: Program) -> ProgramGroup | None:
         """Returns a program's group; None if it shares nothing: it has no residents, and names no group."""
-        if program.options.group is None and not program.signature.residents:
+        if not program.shares_process:
             return None
         if program.group not in self._groups:
             self._groups[program.group] = ProgramGroup(program.group)
         return self._groups[program.group]
+
+    def forget(self, name: str) -> None:
+        """Forgets a group whose last program was removed: that of a version that has left."""
+        group = self._groups.pop(name, None)
+        if group is not None:
+            group.stop()
 
     def release(self, blocks: Iterable[BlockId]) -> None:
         """Drops residents that nothing needs; other blocks are ignored."""

@@ -96,7 +96,11 @@ BlockId: TypeAlias = tuple[str, int]
 
 def blocks_of(tensors: Iterable[TensorRef]) -> list[BlockId]:
     """Returns the blocks of `tensors`, one per tensor that is not inline."""
-    return [(tensor.holder, tensor.block) for tensor in tensors if tensor.block]
+    blocks: list[BlockId] = []
+    for tensor in tensors:  # a comprehension would be another call, and most tensors of streams are inline
+        if tensor.block:
+            blocks.append((tensor.holder, tensor.block))
+    return blocks
 
 
 def is_resident(tensor: TensorRef) -> bool:

@@ -1,7 +1,7 @@
 """Loads what a server serves when it starts: its targets, or what was deployed in their place."""
 
 import contextlib
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -18,6 +18,7 @@ from dyorc.authoring.targets import import_places
 from dyorc.authoring.workflow import Workflow
 from dyorc.deployment.loading_versions import (
     LoadedVersion,
+    declared_groups,
     fingerprints_of,
     fingerprints_of_target,
     first_free,
@@ -84,12 +85,14 @@ def load_initial_versions(
     chosen = {name: changes for name, changes in options.items() if name in mine or name not in others}
     with override_programs(programs, chosen):
         record = DeploymentState(stored.number, lines)
+        groups: dict[str, str] = {}
+        used_groups = record.groups()
         fingerprints = {place: fingerprints_of(code.bundle, code.importer) for place, code in imported.items()}
         for target, definition in fresh:
             bundle = replace(imported[places[target]].bundle, target=target)
             prints = fingerprints_of_target(definition, fingerprints[places[target]])
             known = restored if is_group else [version for version in restored if _is_of_targets(version, record)]
-            loaded = _first(bundle, definition, prints, known, record)
+            loaded = _first(bundle, definition, prints, known, record, groups, used_groups)
             restored.append(loaded)
             history = ModelHistory.starting_with(loaded.as_version, origin=target)
             record = DeploymentState(record.number, {**record.lines, loaded.model: history})
@@ -213,12 +216,26 @@ def _first(
     prints: Mapping[str, str | None],
     known: Iterable[LoadedVersion],
     record: DeploymentState,
+    groups: dict[str, str],
+    used_groups: Collection[str],
 ) -> LoadedVersion:
-    """Returns the code on disk as a first version."""
+    """Returns the code on disk as a first version.
+
+    Args:
+        groups: The unique names of the groups of code on disk, by their own names. Those of this target are added.
+        used_groups: Names that other groups have.
+    """
     if workflow.name in record.lines:
         raise DefinitionError(f"{bundle.target} is {workflow.name!r}, and something else was deployed as that; undeploy it first")
     known = list(known)
     objects = {program: loaded for loaded in known for program in loaded.programs.values()}
     same = {program.name: program.name for program in programs_of(workflow) if program in objects}
-    names = names_for(prints, "1", known, {name for version in known for name in version.names.values()}, record.names())
-    return first_version(workflow, bundle, prints, names | same, known)
+    group_of = declared_groups(workflow)
+    alone = {own: None if own in group_of else print_ for own, print_ in prints.items()}  # the targets' groups are their own
+    names = names_for(alone, "1", known, {name for version in known for name in version.names.values()}, record.names())
+    for group in group_of.values():
+        if (
+            group not in groups and group not in groups.values()
+        ):  # a program of several targets has its group's unique name by now
+            groups[group] = first_free((group, f"{group}@1"), used_groups)
+    return first_version(workflow, bundle, prints, names | same, dict(groups), known)

@@ -14,8 +14,10 @@ from dyorc.config import ProgramOverrides
 from dyorc.deployment.loading_versions import (
     LoadedVersion,
     codes_for,
+    declared_groups,
     fingerprints_of,
     fingerprints_of_target,
+    groups_for,
     load_bundle,
     names_for,
     rename_programs,
@@ -46,6 +48,10 @@ async def _do_nothing(*_: object) -> None:
     pass
 
 
+def _leave_as_declared(programs: Iterable[Program]) -> None:
+    """Programs of a group run in this process, whatever they declare for their replicas."""
+
+
 async def _no_complaints() -> Mapping[str, str]:
     return {}
 
@@ -58,7 +64,10 @@ class ServerRuntime:
         deploy: Starts the replicas that are not in this process, and returns when they are supervised. Call it once requests can
             come. May raise LaunchError.
         complaints: Returns what keeps programs from starting, by program.
-        add: Starts the replicas of another program, unless they are in this process. May raise LaunchError.
+        settle: Gives programs that will share processes of their own the options that they have to have in common. Called before
+            they are added. May raise DefinitionError.
+        add: Starts the replicas of other programs, unless they are in this process. Those of a group come together. May raise
+            LaunchError.
         remove: Ends the replicas of a program.
         address: Where replicas dial in; empty if none do.
     """
@@ -66,7 +75,8 @@ class ServerRuntime:
     orchestrator: Orchestrator
     deploy: Callable[[], Awaitable[None]] = _do_nothing
     complaints: Callable[[], Awaitable[Mapping[str, str]]] = _no_complaints
-    add: Callable[[Program, ProgramSource], Awaitable[None]] = _do_nothing
+    settle: Callable[[Iterable[Program]], object] = _leave_as_declared
+    add: Callable[[Places], Awaitable[None]] = _do_nothing
     remove: Callable[[Program], Awaitable[None]] = _do_nothing
     address: str = ""
 
@@ -114,6 +124,7 @@ class LoadedVersions:
         self._failed_at_start: set[ModelKey] = set()
         self._owned: dict[str, ProgramOwnership] = {}
         self._used: set[str] = set()
+        self._used_groups: set[str] = set()
         self._shown: list[ServedModel] = []
         self._leaving: dict[ModelKey, asyncio.Task[None]] = {}
         self._left: list[LoadedVersion] = []
@@ -131,6 +142,7 @@ class LoadedVersions:
         for owned in self._owned.values():
             owned.is_started = True
         self._used |= record.names()
+        self._used_groups |= record.groups()
         self._offered |= self.loaded.keys()
         self.show(record)
         needed = {part.key for part in self._shown}
@@ -170,9 +182,11 @@ class LoadedVersions:
         workflow, importer, prints = await asyncio.to_thread(self._load, bundle)
         known = list(self.loaded.values()) if shares else []
         is_shared = {name for name, owned in self._owned.items() if not owned.is_ending}
-        names = names_for(prints, version, known, is_shared, self._used)
+        group_of = declared_groups(workflow)
+        names = names_for(prints, version, known, is_shared, self._used, group_of)
+        groups = groups_for(names, version, known, self._used_groups, group_of)
         codes = codes_for(names, bundle, self.loaded.values())
-        drafted = Version(model=model, version=version, bundle=bundle, names=names, codes=codes)
+        drafted = Version(model=model, version=version, bundle=bundle, names=names, codes=codes, groups=groups)
         self._take_in(rename_programs(workflow, drafted, prints, importer))
         return drafted
 
@@ -212,17 +226,26 @@ class LoadedVersions:
         for program in loaded.programs.values():
             self._owned.setdefault(program.name, ProgramOwnership(program)).users.add(loaded.key)
             self._used.add(program.name)
+        self._used_groups |= {program.group for program in loaded.programs.values() if program.shares_process}
 
     async def _start(self, loaded: LoadedVersion) -> None:
         """Serves its programs, and waits until their replicas have been requested."""
+        mine = [program for program in loaded.programs.values() if self._owned[program.name].program is program]
+        new = [program for program in mine if not self._owned[program.name].is_started]
+        try:
+            self._running.settle(new)
+        except DyOrcError as error:
+            raise refusal(error) from error
         for program in loaded.programs.values():
-            owned = self._owned[program.name]
-            if owned.program is not program:
+            if program not in mine:
                 self._orchestrator.programs.add(program)
-            elif not owned.is_started:
-                owned.is_started = True
-                if not self._orchestrator.programs.add(program, is_awaited=False):
-                    await self._running.add(program, loaded.source(program))
+        places: dict[Program, ProgramSource] = {}
+        for program in new:
+            self._owned[program.name].is_started = True
+            if not self._orchestrator.programs.add(program, is_awaited=False):
+                places[program] = loaded.source(program)
+        if places:
+            await self._running.add(places)
 
     async def _warm(self, loaded: LoadedVersion) -> None:
         status = self._orchestrator.status

@@ -20,6 +20,8 @@ from dyorc.models.registry import ServedModel
 from dyorc.replica.assignment import ProgramSource
 from dyorc.replica.user_code import import_outside_of_loop, start_folder
 
+NO_GROUPS: Mapping[str, str] = {}
+
 
 @dataclass(eq=False)
 class LoadedVersion:
@@ -34,6 +36,7 @@ class LoadedVersion:
         importer: Holds its modules; None: they have their own names, since the server was started with them.
         bundle: Its code.
         codes: See `Version`.
+        groups: See `Version`.
     """
 
     model: str
@@ -44,6 +47,7 @@ class LoadedVersion:
     importer: BundleImporter | None
     bundle: Bundle
     codes: Mapping[str, str]
+    groups: Mapping[str, str]
 
     @property
     def key(self) -> ModelKey:
@@ -52,7 +56,9 @@ class LoadedVersion:
     @property
     def as_version(self) -> Version:
         """The same as a value, from which another process can load it."""
-        return Version(model=self.model, version=self.version, bundle=self.bundle, names=self.names, codes=self.codes)
+        return Version(
+            model=self.model, version=self.version, bundle=self.bundle, names=self.names, codes=self.codes, groups=self.groups
+        )  # fmt: skip
 
     @property
     def names(self) -> dict[str, str]:
@@ -95,15 +101,17 @@ def first_version(
     bundle: Bundle,
     prints: Mapping[str, str | None],
     names: Mapping[str, str],
+    groups: Mapping[str, str],
     known: Iterable[LoadedVersion],
 ) -> LoadedVersion:
     """Returns the first version of code that was imported under its own module names.
 
     Args:
+        groups: The unique names of its programs' groups, by their own names.
         known: Versions whose programs may have its names.
     """
     codes = codes_for(names, bundle, known)
-    version = Version(model=workflow.name, version=FIRST_VERSION, bundle=bundle, names=names, codes=codes)
+    version = Version(model=workflow.name, version=FIRST_VERSION, bundle=bundle, names=names, codes=codes, groups=groups)
     return rename_programs(workflow, version, prints, None)
 
 
@@ -141,17 +149,22 @@ def fingerprints_of_target(target: Workflow | Program, fingerprints: Fingerprint
 def rename_programs(
     target: Workflow | Program, version: Version, prints: Mapping[str, str | None], importer: BundleImporter | None
 ) -> LoadedVersion:
-    """Gives the programs of a version their unique names among all versions."""
+    """Gives the programs of a version, and their groups, their unique names among all versions."""
     programs = {program.name: program for program in programs_of(target)}
     for own, program in programs.items():
         object.__setattr__(program, "name", version.names[own])  # the user's workflows hold these objects
         object.__setattr__(program, "own_name", own)
+        group = version.groups.get(program.options.group or "")
+        if group is not None:
+            object.__setattr__(program, "options", replace(program.options, group=group))
     if isinstance(target, Program):
         workflow = of_program(target)
     else:
         workflow = replace(target, name=label(version.model, version.version))
     codes = {own: version.codes.get(own) or version.bundle.digest for own in programs}
-    return LoadedVersion(version.model, version.version, workflow, programs, prints, importer, version.bundle, codes)
+    return LoadedVersion(
+        version.model, version.version, workflow, programs, prints, importer, version.bundle, codes, version.groups
+    )
 
 
 def label(model: str, version: str) -> str:
@@ -165,22 +178,68 @@ def names_for(
     known: Iterable[LoadedVersion],
     is_shared: Collection[str],
     used: Collection[str],
+    group_of: Mapping[str, str] = NO_GROUPS,
 ) -> dict[str, str]:
     """Names the programs of a new version: the name of an identical program, or an unused name.
+
+    Programs of a group hand residents to each other in their process. So identical ones are used only if one process has all of
+    them: the others could not join it.
 
     Args:
         prints: Fingerprints of its programs, by their own names.
         known: Versions whose programs may be used instead.
         is_shared: Names of the programs that may be used.
         used: Names that programs have or had.
+        group_of: The group of each program that declares one, by its own name.
     """
-    shared = {
-        (own, print_): version.programs[own].name
-        for version in known
-        for own, print_ in version.prints.items()
-        if print_ is not None and version.programs[own].name in is_shared
-    }
-    return {own: shared.get((own, print_ or "")) or first_free((own, f"{own}@{version}"), used) for own, print_ in prints.items()}
+    same: dict[tuple[str, str], dict[str, str]] = {}  # the names of identical programs, by group
+    for other in known:
+        for own, print_ in other.prints.items():
+            program = other.programs[own]
+            if print_ is not None and program.name in is_shared:
+                same.setdefault((own, print_), {})[program.options.group or ""] = program.name
+    shared: dict[str, str] = {}
+    for members in _by_group(prints, group_of):
+        identical = [same.get((own, prints[own] or ""), {}) for own in members]
+        for place in identical[0]:
+            if all(place in names for names in identical):
+                shared |= {own: names[place] for own, names in zip(members, identical, strict=True)}
+    return {own: shared.get(own) or first_free((own, f"{own}@{version}"), used) for own in prints}
+
+
+def _by_group(programs: Iterable[str], group_of: Mapping[str, str]) -> list[list[str]]:
+    """Returns programs as the groups that they declare; most are alone."""
+    groups: dict[tuple[bool, str], list[str]] = {}
+    for own in programs:
+        groups.setdefault((own in group_of, group_of.get(own, own)), []).append(own)
+    return list(groups.values())
+
+
+def groups_for(
+    names: Mapping[str, str],
+    version: str,
+    known: Iterable[LoadedVersion],
+    used: Collection[str],
+    group_of: Mapping[str, str],
+) -> dict[str, str]:
+    """Names the groups of a new version, by their names in its code: the group of the programs that it shares, or an unused name.
+
+    A process that runs gets no further programs, so the groups of two versions are different processes.
+
+    Args:
+        names: The unique names of its programs, by their own names.
+        known: Versions whose programs may have these names.
+        used: Names that groups have or had.
+        group_of: The group of each program that declares one, by its own name.
+    """
+    groups = {program.name: program.options.group for other in known for program in other.programs.values()}
+    shared = {group: groups.get(names[own]) for own, group in group_of.items()}
+    return {group: place or first_free((group, f"{group}@{version}"), used) for group, place in shared.items()}
+
+
+def declared_groups(target: Workflow | Program) -> dict[str, str]:
+    """Returns the group of each program of a target that declares one, by their own names."""
+    return {program.name: program.options.group for program in programs_of(target) if program.options.group is not None}
 
 
 def codes_for(names: Mapping[str, str], bundle: Bundle, known: Iterable[LoadedVersion]) -> dict[str, str]:

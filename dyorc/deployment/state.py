@@ -21,6 +21,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
         model: The name of the workflow or program.
         names: Its programs' unique names among all versions, by their own names. A program that versions share has one name.
         codes: A code digest for each program, by their own names: of the bundle with which it was loaded first.
+        groups: The unique names of the groups in whose processes its programs run, by the groups' names in its code.
         deployed_s: When it was deployed (Unix time).
     """
 
@@ -29,6 +30,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     bundle: Bundle
     names: Mapping[str, str]
     codes: Mapping[str, str] = {}
+    groups: Mapping[str, str] = {}
     deployed_s: float = 0.0
 
 
@@ -182,6 +184,11 @@ class DeploymentState(msgspec.Struct, frozen=True):
         """Returns the unique names of all versions' programs."""
         versions = [version for line in self.lines.values() for version in line.versions.values()]
         return {name for version in versions for name in version.names.values()}
+
+    def groups(self) -> set[str]:
+        """Returns the unique names of the groups of all versions' programs."""
+        versions = [version for line in self.lines.values() for version in line.versions.values()]
+        return {group for version in versions for group in version.groups.values()}
 
     def to_json(self) -> bytes:
         """Returns it as text."""

@@ -125,7 +125,7 @@ class BlockLeases:
 
     def are_there(self, blocks: Sequence[BlockId]) -> bool:
         """Returns whether all blocks can be read."""
-        return all(block in self.counts and block not in self.lost for block in blocks)
+        return not blocks or all(block in self.counts and block not in self.lost for block in blocks)
 
     def lose(self, blocks: Iterable[BlockId]) -> bool:
         """Marks blocks as lost. Returns whether any was not lost before. Blocks of the orchestrator are never lost."""

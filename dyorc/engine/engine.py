@@ -157,6 +157,10 @@ class Engine:
         match event:
             case RequestArrived():
                 self._arrive(event)
+            case PartTaken():  # early, as the news that come most often
+                if event.lost:
+                    self.scheduler.lose(event.lost)
+                self.tasks.part_taken(event)
             case BatchDone() | BatchFailed() | TensorsLost() | ReplicaJoined() | ReplicaLeft() | LoadFailed() | ReplicasWanted():
                 self.scheduler.take(event)
             case ReplicaLeaving() | SuspectsReported() | BatchUnsent() | BatchPart() | InputPartsTaken():
@@ -167,10 +171,6 @@ class Engine:
             case AnswerTaken():
                 self.scheduler.lose(event.lost)
                 self.tasks.answering.answer_taken(event)
-            case PartTaken():
-                if event.lost:
-                    self.scheduler.lose(event.lost)
-                self.tasks.part_taken(event)
             case RequestCancelled(request_id=request_id):
                 self.tasks.answering.cancel(request_id, RequestCancelledError("the request was cancelled"))
             case TimerFired():

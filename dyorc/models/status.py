@@ -71,6 +71,7 @@ class ReplicaStatus:
         device: The device that it is on, if others may be on it too, by its node's name for it.
         is_leaving: Whether its process is about to end. It may take batches until another has taken its place.
         members: The processes that split its module, if it is split.
+        process: The name of the process that it shares with replicas of other programs; empty: it shares none.
     """
 
     replica_id: str
@@ -82,6 +83,7 @@ class ReplicaStatus:
     device: str = ""
     is_leaving: bool = False
     members: tuple[int, ...] = ()
+    process: str = ""
 
     def enter(self, state: ReplicaState) -> None:
         """Changes its state."""
@@ -210,7 +212,7 @@ class ProgramStatus:
         return [
             replica.replica_id
             for place, most in self.most_on.items()
-            for replica in [holder for holder in holding if holder.place == place][most:]
+            for replica in sorted([holder for holder in holding if holder.place == place], key=_process)[most:]
         ]
 
     def as_report(self) -> dict[str, Any]:
@@ -222,6 +224,11 @@ class ProgramStatus:
             "replicas": {name: replica.as_report() for name, replica in self.replicas.items()},
             "error": self.unreachable or self.error or None,
         }
+
+
+def _process(replica: ReplicaStatus) -> str:
+    """By which replicas that share processes are in the same order for all of their programs."""
+    return replica.process
 
 
 class StatusBoard:
@@ -323,14 +330,23 @@ class StatusBoard:
         return True
 
     def joined(
-        self, program: str, replica_id: str, pid: int, node: str = "", load_s: float = 0.0, members: tuple[int, ...] = ()
+        self,
+        program: str,
+        replica_id: str,
+        pid: int,
+        node: str = "",
+        load_s: float = 0.0,
+        members: tuple[int, ...] = (),
+        process: str = "",
     ) -> None:
         """Records that a replica is ready. Its other values stay."""
         known = self.programs[program].replicas.get(replica_id)
         if known is None:
             known = ReplicaStatus(replica_id, pid, node, ReplicaState.READY)
-        now_s, node = time.time(), node or known.node
-        ready = replace(known, pid=pid, node=node, state=ReplicaState.READY, since_s=now_s, load_s=load_s, members=members)
+        now_s, node, process = time.time(), node or known.node, process or known.process
+        ready = replace(
+            known, pid=pid, node=node, state=ReplicaState.READY, since_s=now_s, load_s=load_s, members=members, process=process
+        )
         self.enter(program, ready)
 
     def find(self, replica_id: str) -> tuple[ProgramStatus, ReplicaStatus] | None:

@@ -191,13 +191,17 @@ def _runs(feeds: Sequence[FeedPart]) -> Iterator[Sequence[FeedPart]]:
     """Splits the parts of a stream where the types of their tensors change: a column has one type."""
     run: list[FeedPart] = []
     for feed in feeds:
-        if (
-            run
-            and not feed.is_end
-            and any(tensor.dtype is not other.dtype for tensor, other in zip(feed.tensors, run[-1].tensors, strict=True))
-        ):
+        if run and not feed.is_end and not _are_alike(feed.tensors, run[-1].tensors):
             yield run
             run = []
         run.append(feed)
     if run:
         yield run
+
+
+def _are_alike(tensors: Sequence[TensorRef], others: Sequence[TensorRef]) -> bool:
+    """Returns whether the tensors of two parts have the same types."""
+    for tensor, other in zip(tensors, others, strict=True):  # noqa: SIM110  a generator would cost more than all it looks at
+        if tensor.dtype is not other.dtype:
+            return False
+    return True

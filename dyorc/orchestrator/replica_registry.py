@@ -79,8 +79,9 @@ class ReplicaRegistry:
             start_s = now_s - requested_s.popleft() if requested_s else message.start_s
             self._learn(status, status.lead.from_parked_s if status.lead else 0.0, start_s)
             replica = ReplicaStatus(
-                message.replica_id, message.pid, message.holder.node, ReplicaState.PARKED, device=message.device
-            )
+                message.replica_id, message.pid, message.holder.node, ReplicaState.PARKED, device=message.device,
+                process=message.process,
+            )  # fmt: skip
             self._status.enter(message.program, replica)
             _log_state(status, replica)
         elif (before := known[1].state) is not ReplicaState.PARKED:
@@ -105,7 +106,7 @@ class ReplicaRegistry:
             start_s = status.lead.from_cold_s - status.lead.from_parked_s if status.lead else 0.0
             self._learn(status, hello.load_s, start_s)
             pid, node, load_s = hello.pid, hello.holder.node, round(hello.load_s, 3)
-            self._status.joined(hello.program, hello.replica_id, pid, node, hello.load_s, hello.members)
+            self._status.joined(hello.program, hello.replica_id, pid, node, hello.load_s, hello.members, hello.process)
             self._fill(status)  # it may have taken the place of another
             _log.info("replica_joined", program=hello.program, replica=hello.replica_id, pid=pid, node=node, load_s=load_s)
         return True
@@ -183,18 +184,39 @@ class ReplicaRegistry:
             parked = [r for r in parked if r.state is ReplicaState.PARKED and self._has_room(status, r)]
             if not parked:
                 return
-            replica = _soonest(status, parked)
+            replica = self._beside_others(parked) or _soonest(status, parked)
             self._move(status, replica, ReplicaState.LOADING)
             self._send(replica.replica_id, Warm())
 
     def _has_room(self, status: ProgramStatus, replica: ReplicaStatus) -> bool:
         """Returns whether a replica's device has room for its program besides what others hold there, and may be used by it."""
-        if not replica.place:
-            return True
+        if not replica.place or self._num_held(replica.process):
+            return True  # programs that share a process share its device, and one of them has it already
         if not status.may_hold(replica.place):
             return False
-        others = self._status.programs.values()
-        return has_room(sum(other.num_gpus * other.on_devices(are_warm=True)[replica.place] for other in others), status.num_gpus)
+        held = {
+            other.process or other.replica_id: program.num_gpus
+            for program in self._status.programs.values()
+            for other in program.replicas.values()
+            if other.place == replica.place and other.state is not ReplicaState.PARKED
+        }
+        return has_room(sum(held.values()), status.num_gpus)
+
+    def _num_held(self, process: str) -> int:
+        """Returns how many programs are loaded in a process that is shared, or are about to be."""
+        if not process:
+            return 0
+        replicas = (replica for status in self._status.programs.values() for replica in status.replicas.values())
+        states = [replica.state for replica in replicas if replica.process == process and not replica.is_leaving]
+        return sum(state in (ReplicaState.READY, ReplicaState.LOADING) for state in states)
+
+    def _beside_others(self, parked: Sequence[ReplicaStatus]) -> ReplicaStatus | None:
+        """Returns the parked replica in the process that holds most other programs of its group; None if no process holds any.
+
+        Chains need all programs of a group in one process.
+        """
+        replica = max(parked, key=lambda candidate: self._num_held(candidate.process))
+        return replica if self._num_held(replica.process) else None
 
     def _fill_others(self, replica: ReplicaStatus) -> None:
         """Loads other programs on the device that a replica has freed."""

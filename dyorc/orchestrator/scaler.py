@@ -183,6 +183,8 @@ class Scaler:
     def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
         """Sets numbers by hand, or leaves them to the policy again. A fixed number becomes another fixed number.
 
+        The programs of a group share processes, so all of them get the numbers of one.
+
         Raises:
             UnknownModelError: If there is no such program.
             InvalidInputError: If the program's bounds do not allow it, or its place: a server's own process runs it once.
@@ -199,11 +201,15 @@ class Scaler:
             )
         if not bounds.is_fixed:
             _check(program, bounds, num_warm, num_parked)
-        self._policy.override(program, num_warm, num_parked)
-        before = self._last.get(program)
+        group = loads[program].group
+        members = [name for name, load in loads.items() if name == program or (group and load.group == group)]
+        for name in members:  # they share processes, so they have one number
+            self._policy.override(name, num_warm, num_parked)
+        before = {name: self._last.get(name) for name in members}
         self.decide()
-        if before is not None and self._last.get(program) is before:  # the number stays, and is an order now, or no longer one
-            self._target.want(before, is_order=self._is_order(program))
+        for name, desired in before.items():
+            if desired is not None and self._last.get(name) is desired:  # the number stays, and is an order now, or no longer one
+                self._target.want(desired, is_order=self._is_order(name))
 
     def forget(self, program: str) -> None:
         """Forgets a program that is no longer served."""
@@ -285,6 +291,7 @@ class ScalingTarget:
             warm_on=status.on_devices(are_warm=True),
             parked_on=status.on_devices(are_warm=False),
             most_possible=status.max_replicas,
+            group=program.group if program.shares_process else "",
         )
 
 

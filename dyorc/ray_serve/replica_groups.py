@@ -10,6 +10,9 @@ from typing import Any
 
 from dyorc.authoring.program import Program
 from dyorc.errors import DefinitionError
+from dyorc.scaling.autoscaling import options_of
+from dyorc.scaling.model import Bounds
+from dyorc.scaling.shared_processes import joint_bounds
 
 _LARGEST = ("num_cpus", "num_gpus", "memory")
 """Options of Ray: a group gets the largest value that any of its programs declares."""
@@ -38,17 +41,12 @@ class ReplicaGroup:
         return self.programs[0]
 
 
-def shares_process(program: Program) -> bool:
-    """Returns whether a program is in a process together with others, or holds residents."""
-    return program.options.group is not None or bool(program.signature.residents)
-
-
 def groups_of(programs: Iterable[Program]) -> list[ReplicaGroup]:
     """Returns programs as the groups in which they run."""
     groups: list[ReplicaGroup] = []
     members: dict[str, list[Program]] = {}
     for program in programs:
-        if not shares_process(program):
+        if not program.shares_process:
             groups.append(ReplicaGroup("", (program,)))
         else:
             members.setdefault(program.group, []).append(program)
@@ -56,7 +54,8 @@ def groups_of(programs: Iterable[Program]) -> list[ReplicaGroup]:
 
 
 def settle_groups(programs: Iterable[Program]) -> list[ReplicaGroup]:
-    """Gives all programs of a group the same number of replicas, and what Ray reserves for them: the most that any declares.
+    """Gives all programs of a group the same bounds of their number of replicas, and what Ray reserves for them: the most that
+    any declares. A program that declares no number has that of the others.
 
     Raises:
         DefinitionError: If their options contradict each other, or are not for groups.
@@ -65,46 +64,56 @@ def settle_groups(programs: Iterable[Program]) -> list[ReplicaGroup]:
     for group in groups:
         if group.name:
             _check(group)
-            number = max(program.options.bounds.max_replicas for program in group.programs)
+            declared = [program.options.bounds for program in group.programs if _declares_number(program)]
+            bounds = joint_bounds(declared or [Bounds()])
             merged = _merge([program for program in group.programs if program.options.ray_actor_options], group.name)
             for program in group.programs:
-                options = replace(program.options, num_replicas=number, ray_actor_options=merged)
+                numbers = _numbers(bounds, program.options.bounds.target_calls)
+                options = replace(program.options, ray_actor_options=merged, **numbers)
                 object.__setattr__(program, "options", options)  # frozen for all other code
     return groups
 
 
+def _declares_number(program: Program) -> bool:
+    return program.options.num_replicas != 1 or program.options.autoscaling_config is not None
+
+
+def _numbers(bounds: Bounds, target_calls: float | None) -> dict[str, Any]:
+    """Returns bounds as options, with a program's own limit of calls for each replica."""
+    if bounds.is_fixed:
+        return {"num_replicas": bounds.min_warm, "autoscaling_config": None}
+    return {"num_replicas": 1, "autoscaling_config": options_of(replace(bounds, target_calls=target_calls))}
+
+
+def settle_places(programs: Iterable[Program]) -> None:
+    """Settles groups of programs that are about to be served, where those run on Ray that are not declared ``in_process``.
+
+    Raises:
+        DefinitionError: If a group is split, or cannot be settled.
+    """
+    programs = list(programs)
+    remote = [program for program in programs if not program.options.in_process]
+    refuse_split_groups([program for program in programs if program.options.in_process], remote)
+    settle_groups(remote)
+
+
 def refuse_split_groups(here: Sequence[Program], on_ray: Sequence[Program]) -> None:
     """Raises DefinitionError if programs of a group would run in different processes."""
-    places = {program.group: program for program in here if shares_process(program)}
+    places = {program.group: program for program in here if program.shares_process}
     for program in on_ray:
-        if shares_process(program) and (other := places.get(program.group)) is not None:
+        if program.shares_process and (other := places.get(program.group)) is not None:
             raise DefinitionError(
                 f"programs {other.name!r} and {program.name!r} are both in group {program.group!r}, and only {other.name!r} is "
                 f"declared in_process; programs of a group share a process, so declare it for all of them, or for none"
             )
 
 
-def refuse_addition(program: Program) -> None:
-    """Raises DefinitionError if a program cannot be added to a running server, since processes that run get no more programs."""
-    if shares_process(program):
-        raise DefinitionError(
-            f"program {program.name!r} is in group {program.group!r}, whose replicas on Ray share processes; those that "
-            f"run get no further programs: restart the server with the new version, or serve it by `dyorc serve --in-process`"
-        )
-
-
 def _check(group: ReplicaGroup) -> None:
     for program in group.programs:
         owner = f"program {program.name!r} of group {group.name!r}"
-        bounds = program.options.bounds
         if program.options.plan is not None:
             raise DefinitionError(
                 f"{owner} has a plan, whose ranks are separate processes; programs of a group share one process"
-            )
-        if program.options.autoscaling_config is not None or bounds.min_warm != bounds.max_replicas:
-            raise DefinitionError(
-                f"{owner}: replicas of a group are not scaled on Ray, because residents cannot leave their process; declare a "
-                f"number as num_replicas, without autoscaling_config"
             )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from dyorc.authoring.program import Program
 from dyorc.config import DeploymentConfig
-from dyorc.ray_serve.replica_groups import ReplicaGroup, refuse_addition, settle_groups
+from dyorc.ray_serve.replica_groups import groups_of, settle_groups
 from dyorc.replica.assignment import ForkServerSpec, Hosting, Identity, ProgramSource, ReplicaAssignment, Uplink, new_replica_id
 from dyorc.system.processors import num_processors
 
@@ -49,6 +49,7 @@ class ReplicaSpecs:
         for program in programs:
             check_plan(program)
         self._groups = {group.first: group for group in settle_groups(programs)}
+        self._left: set[Program] = set()
         self._config = config
         self._place = place
         self._node = node
@@ -64,20 +65,29 @@ class ReplicaSpecs:
         """The names of the programs in each group."""
         return [group.names for group in self._groups.values()]
 
-    def first_of(self, program: str) -> str:
-        """Returns the name of the program that stands for a program's group."""
-        return next((names[0] for names in self.names_of_groups if program in names), program)
+    def group_of(self, program: str) -> list[str]:
+        """Returns the names of the programs in a program's group; the first stands for all of them."""
+        return next((names for names in self.names_of_groups if program in names), [program])
 
-    def add(self, program: Program, source: ProgramSource) -> None:
-        """Adds a program. See `refuse_addition`."""
-        refuse_addition(program)
-        self.programs[program] = source
-        self._groups[program] = ReplicaGroup("", (program,))
+    def add(self, places: Mapping[Program, ProgramSource]) -> list[Program]:
+        """Adds programs, a group as a whole. Returns the programs that stand for their groups."""
+        self.programs |= places
+        added = {group.first: group for group in groups_of(places)}
+        self._groups |= added
+        return list(added)
 
-    def remove(self, program: Program) -> None:
-        """Removes a program."""
-        del self.programs[program]
-        self._groups.pop(program, None)
+    def leave(self, program: Program) -> Program | None:
+        """Notes that a program is not needed any longer. Returns the program that stands for its group once none of the group is:
+        then its processes may end. Until then they have it still."""
+        self._left.add(program)
+        group = next(group for group in self._groups.values() if program in group.programs)
+        return group.first if self._left.issuperset(group.programs) else None
+
+    def remove(self, first: Program) -> None:
+        """Removes the programs of a group whose processes have ended."""
+        for program in self._groups.pop(first).programs:
+            del self.programs[program]
+            self._left.discard(program)
 
     def companions(self, program: Program) -> tuple[str, tuple[ProgramSource, ...]]:
         """Returns the group that a program stands for, and where the other programs of it are found."""

@@ -6,7 +6,7 @@ Ray Serve is the control plane: it places, starts, checks, restarts and counts r
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -54,6 +54,7 @@ class ServeReplicas:
         self._is_deployed = False
         self._asking = set[asyncio.Future[Any]]()  # threads that wait for Serve
         self._releasing: asyncio.Task[None] | None = None
+        self._wanted: dict[str, int] = {}  # how many processes each program of a group should have
         self._scaling = ServeScaling({program.name: num_at_start(program) for program in plans.firsts}, self._application)
         for program in plans.firsts:
             self._scaling.scale(program.name, program.options.bounds.num_at_start)
@@ -68,34 +69,39 @@ class ServeReplicas:
         self._uplink = replace(self._uplink, address=address)
         await asyncio.gather(*(self.prepare(program, program.options.bounds.num_at_start) for program in self._plans.firsts))
 
-    async def add(self, program: Program, source: ProgramSource) -> None:
-        """Starts replicas of another program, now and from now on.
+    async def add(self, places: Mapping[Program, ProgramSource]) -> None:
+        """Starts replicas of other programs, now and from now on. Those of a group get processes of their own.
 
         Raises:
-            DefinitionError: If it cannot be served by its plan, or shares a process with others.
+            DefinitionError: If one cannot be served by its plan.
             LaunchError: If Serve refuses them twice.
         """
-        check_plan(program)
-        self._plans.add(program, source)
-        self._scaling.add(program.name, num_at_start(program))
-        await self.prepare(program, program.options.bounds.num_at_start)
-        if self._is_deployed:  # otherwise it is about to be, with all others
-            name = f"program {program.name!r} on Ray Serve"
-            await start_with_retry(name, lambda: self._deploy([program]), lambda: None)
-            self._scaling.scale(program.name, program.options.bounds.num_at_start)
+        for program in places:
+            check_plan(program)
+        firsts = self._plans.add(places)
+        for program in firsts:
+            self._scaling.add(program.name, num_at_start(program))
+        await asyncio.gather(*(self.prepare(program, program.options.bounds.num_at_start) for program in firsts))
+        if self._is_deployed:  # otherwise they are about to be, with all others
+            names = ", ".join(repr(program.name) for program in firsts)
+            await start_with_retry(f"the programs {names} on Ray Serve", lambda: self._deploy(firsts), lambda: None)
+            for program in firsts:
+                self._scaling.scale(program.name, program.options.bounds.num_at_start)
 
     async def remove(self, program: Program) -> None:
-        """Ends the replicas of a program, and waits until they have ended."""
-        if program not in self._plans.firsts:
-            return  # it ends with the program that stands for its group
-        self._scaling.remove(program.name)
+        """Ends the replicas of a program, and waits until they have ended. The processes of a group end with its last program."""
+        self._wanted.pop(program.name, None)
+        first = self._plans.leave(program)
+        if first is None:
+            return
+        self._scaling.remove(first.name)
         if self._ahead is not None:
-            self._ahead.drop(program.name)
+            self._ahead.drop(first.name)
         try:
             if self._is_deployed:
-                await self._ask(lambda: self._delete([program]))
+                await self._ask(lambda: self._delete([first]))
         finally:
-            self._plans.remove(program)
+            self._plans.remove(first)
 
     async def deploy(self) -> None:
         """Deploys all replicas. They dial in as they come up; this does not wait for them.
@@ -146,13 +152,14 @@ class ServeReplicas:
     def scale(self, program: str, num_processes: int) -> None:
         """Keeps this many replicas of a program, from now on. Additional ones start at once where that is possible.
 
-        Replicas of a group are those of the program that stands for it: all its programs have the same number.
+        A group has as many processes as the neediest of its programs. They get their numbers one after another, equal in the end.
         """
-        if self._plans.first_of(program) != program:
-            return
-        num_more = self._scaling.scale(program, num_processes)
+        names = self._plans.group_of(program)
+        self._wanted[program] = num_processes
+        first, number = names[0], max(self._wanted.get(name, num_processes) for name in names)
+        num_more = self._scaling.scale(first, number)
         if self._ahead is not None and num_more:
-            self._ahead.scale(program, num_more, self._uplink)
+            self._ahead.scale(first, num_more, self._uplink)
 
     async def stop_asking(self) -> None:
         """Sends no more requests to Serve, and waits for the pending ones.
@@ -214,7 +221,7 @@ class ServeReplicas:
             )
             source = replace(self._plans.source(program), plan=plan)
             group, others = self._plans.companions(program)
-            companions = tuple(replace(other, plan=plans.get(other.program, "")) for other in others)
+            companions = tuple(replace(other, plan=plans.get(other.name, "")) for other in others)
             bound = deployment.bind(source, self._uplink, self._plans.hosting(program), group, companions)
             application = self._application(program.name)
             targets.append(serve.RunTarget(bound, name=application, route_prefix=None, external_scaler_enabled=True))

@@ -19,6 +19,9 @@ from dyorc.telemetry.tracing.destination import Destination
 from dyorc.transport.cluster_network import ClusterSecrets, NodeNetwork
 from dyorc.transport.link import ReplicaEnd, dial
 
+DEVICE_VARIABLES = ("_VISIBLE_DEVICES", "_VISIBLE_CORES", "_VISIBLE_CHIPS", "_VISIBLE_MODULES", "FURIOSA_DEVICES", "RBLN_DEVICES")
+"""How the names of variables end in which Ray says which devices a replica has."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramSource:
@@ -44,12 +47,17 @@ class ProgramSource:
     plan: str = ""
     served_as: str = ""
 
+    @property
+    def name(self) -> str:
+        """Its unique name among all versions, by which the orchestrator knows its replicas."""
+        return self.served_as or self.program
+
     def load(self) -> Program:
         """Imports it, for a process that runs nothing else. Raises what `dyorc.authoring.loading.load` raises."""
         bundle = self.bundle
         definition = import_on_own_thread(partial(load, self.target) if bundle is None else BundleImporter(bundle).load)
         program = program_in(definition, self.target, self.program)
-        object.__setattr__(program, "name", self.served_as or self.program)  # frozen everywhere else
+        object.__setattr__(program, "name", self.name)  # frozen everywhere else
         return program
 
 
@@ -157,7 +165,7 @@ class ReplicaAssignment:
         token = self.identity.replica_id.rpartition("#")[2]
         first = replace(self.identity, process=f"{self.group}#{token}" if self.group else "")
         others = [
-            (source, replace(first, replica_id=f"{source.program}#{token}", program=source.program)) for source in self.companions
+            (source, replace(first, replica_id=f"{source.name}#{token}", program=source.name)) for source in self.companions
         ]
         return [(self.source, first), *others]
 
@@ -166,12 +174,12 @@ class ReplicaAssignment:
         """Identifies its programs: processes with the same key can replace each other."""
         source, bundle = self.source, self.source.bundle
         code = source.plan if bundle is None else bundle.digest
-        others = "".join(f"+{other.program}" for other in self.companions)
+        others = "".join(f"+{other.name}" for other in self.companions)
         return f"{source.target}|{source.program}{others}|{self.identity.program}|{code}"
 
     def for_another(self) -> "ReplicaAssignment":
         """Returns the assignment of another copy."""
-        return replace(self, identity=replace(self.identity, replica_id=new_replica_id(self.source.program)))
+        return replace(self, identity=replace(self.identity, replica_id=new_replica_id(self.identity.program)))
 
     def to_json(self) -> str:
         """Returns it as text."""

@@ -26,7 +26,7 @@ import structlog
 from dyorc.authoring.overrides import override
 from dyorc.authoring.program import Program
 from dyorc.errors import text_of
-from dyorc.replica.assignment import ForkServerSpec, ProgramSource, ReplicaAssignment
+from dyorc.replica.assignment import DEVICE_VARIABLES, ForkServerSpec, ProgramSource, ReplicaAssignment
 from dyorc.replica.fork_client import ForkClient, GroupSite
 from dyorc.replica.replica_owners import ReplicaOwners
 from dyorc.replica.shared_process import SharedProcess
@@ -121,11 +121,19 @@ def _host(assignment: ReplicaAssignment, listener: socket.socket) -> int:
         finally:
             owners.end(reason)
 
+    def note_work() -> None:
+        owners.note_work()
+
+    def is_needed() -> bool:
+        """Another Serve replica can only adopt this process if that gets the same devices: without any."""
+        return loaded.is_set() and not has_devices and all(worker.is_connected for worker in workers)
+
+    has_devices = any(value for name, value in assignment.environment.items() if name.endswith(DEVICE_VARIABLES))
     site = GroupSite(ForkClient(ForkServerSpec(folder=os.path.dirname(listener.getsockname()))), assignment, lost)
     replicas = assignment.replicas
     shared = SharedProcess(replicas[0][1].process) if assignment.group else None
     workers = [
-        Worker(partial(_import_program, source), identity, assignment.uplink, source.plan, site, shared)
+        Worker(partial(_import_program, source), identity, assignment.uplink, source.plan, site, shared, note_work)
         for source, identity in replicas
     ]
 
@@ -142,7 +150,7 @@ def _host(assignment: ReplicaAssignment, listener: socket.socket) -> int:
         for worker in workers if loaded.is_set() else ():
             worker.check()
 
-    owners = ReplicaOwners(listener, assignment.key, check)
+    owners = ReplicaOwners(listener, assignment.key, check, is_needed)
     threading.Thread(target=start, name="dyorc-start", daemon=True).start()
     owners.run()
     if loaded.is_set() and not failures:  # otherwise it has lost its group, and its running batch will run elsewhere

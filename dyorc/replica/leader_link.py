@@ -90,6 +90,11 @@ class LeaderLink:
         """The highest fence that the replica knows."""
         return self._following.fence
 
+    @property
+    def is_connected(self) -> bool:
+        """See `ReplicaEnd.is_connected`."""
+        return self._link.is_connected
+
     def _dial(self) -> None:
         self._address = self._following.address
         self._link: ReplicaEnd = self._uplink.dial(self._timeout_s, self._address)

@@ -72,8 +72,9 @@ class ProgramCopy:
         if self.executor is None:
             start_s, device = self.start_s, identity.device
             return Parked(
-                name, program, pid, self.holder, num_cores=num_cores, start_s=start_s, device=device, plan=self.plan, fence=fence
-            )
+                name, program, pid, self.holder, num_cores=num_cores, start_s=start_s, device=device, plan=self.plan, fence=fence,
+                process=identity.process,
+            )  # fmt: skip
         members = () if self.group is None else self.group.pids
         return ReplicaHello(
             name, program, pid, self.holder, num_cores=num_cores, load_s=self.load_s, plan=self.plan, fence=fence,

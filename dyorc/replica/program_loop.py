@@ -4,6 +4,7 @@ import asyncio
 import ctypes
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
@@ -44,6 +45,8 @@ class ProgramLoop:
         self._interrupting = threading.Lock()
         self._helpers: list[ProgramThread] = []
         self._results: set[Future[Any]] = set()
+        self._posted: deque[Callable[[], None]] = deque()
+        self._is_posted = False
         self._thread = threading.Thread(target=self._main, name=f"dyorc-{program}", daemon=True)
         self._thread.start()
 
@@ -84,6 +87,11 @@ class ProgramLoop:
 
     def post(self, function: Callable[[], None], context: Context | None = None) -> None:
         """Calls a function soon on the loop's thread. It must not raise. Nothing happens if the loop has ended."""
+        if context is None:
+            self._posted.append(function)
+            if self._is_posted:
+                return  # the loop is awake, and comes to it
+            self._is_posted, function = True, self._run_posted
         with suppress(RuntimeError):  # the loop is closed
             self.loop.call_soon_threadsafe(function, context=context)
 
@@ -115,6 +123,17 @@ class ProgramLoop:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(thread_id, error)
 
     # The loop's thread
+
+    def _run_posted(self) -> None:
+        """Calls what was posted: a wake-up of the loop is a system call on either side, and one serves for many."""
+        self._is_posted = False  # first: what is posted from now on may not be seen here
+        try:
+            for _ in range(len(self._posted)):
+                self._posted.popleft()()
+        finally:
+            if self._posted and not self._is_posted:  # one has raised
+                self._is_posted = True
+                self.loop.call_soon(self._run_posted)
 
     def start(self, task: Coroutine[Any, Any, None], context: Context) -> "asyncio.Task[None]":
         """Starts a task, which must not raise."""

@@ -38,6 +38,7 @@ class ReplicaMonitor:
         self._handle: ReplicaHandle | None = None
         self._began_s = time.monotonic()
         self._num_failures = 0
+        self._has_worked = False
         self._trouble = ""
 
     def start(self) -> None:
@@ -53,7 +54,7 @@ class ReplicaMonitor:
 
     def check(self) -> None:
         """Raises RuntimeError if no process lives long enough."""
-        program = self._assignment.source.program
+        program = self._assignment.identity.program
         if not self._thread.is_alive():
             raise RuntimeError(f"the monitor thread of program {program!r} has died: {self._trouble}")
         if self._num_failures >= _MAX_FAILURES and not self._is_settled():
@@ -74,15 +75,19 @@ class ReplicaMonitor:
             self._client.close()
 
     def _pause(self) -> None:
-        """Waits before the next process, the longer the more have died at once."""
-        _log.warning("process_lost", program=self._assignment.source.program, reason=self._trouble)
-        self._num_failures = 0 if self._is_settled() else self._num_failures + 1
+        """Waits before the next process, the longer the more have died at once, without having run a batch.
+
+        One that has run a batch works. It was killed, by a person or by its last batch, which the engine takes care of.
+        """
+        _log.warning("process_lost", program=self._assignment.identity.program, reason=self._trouble)
+        self._num_failures = 0 if self._is_settled() or self._has_worked else self._num_failures + 1
         self._began_s = time.monotonic()
         if self._num_failures > 1:
             self._stopping.wait(min(_FIRST_DELAY_S * 2 ** (self._num_failures - 2), _MAX_DELAY_S))
 
     def _run_process(self) -> None:
         """Runs a process. Returns when it is gone, or if none can be forked."""
+        self._has_worked = False
         try:
             self._client.open()  # a fork server ends its replicas some time after its last client has left
             handle = self._client.adopt(self._assignment.key)
@@ -117,6 +122,7 @@ class ReplicaMonitor:
                 if message is None:
                     return trouble or handle.process.ending().reason
                 answered_s = time.monotonic()
+                self._has_worked = self._has_worked or message["kind"] == "works"
                 trouble = message.get("error", "")
                 if trouble and message["kind"] == "pong":
                     return trouble

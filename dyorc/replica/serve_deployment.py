@@ -8,7 +8,16 @@ from dataclasses import replace
 
 import ray
 
-from dyorc.replica.assignment import ForkServerSpec, Hosting, Identity, ProgramSource, ReplicaAssignment, Uplink, new_replica_id
+from dyorc.replica.assignment import (
+    DEVICE_VARIABLES,
+    ForkServerSpec,
+    Hosting,
+    Identity,
+    ProgramSource,
+    ReplicaAssignment,
+    Uplink,
+    new_replica_id,
+)
 from dyorc.replica.fork_client import ForkClient
 from dyorc.replica.replica_monitor import ReplicaMonitor
 from dyorc.system.processors import num_processors
@@ -26,7 +35,6 @@ def connect() -> None:
 
 
 _NODE_CHARACTERS = 12
-_DEVICES = ("_VISIBLE_DEVICES", "_VISIBLE_CORES", "_VISIBLE_CHIPS", "_VISIBLE_MODULES", "FURIOSA_DEVICES", "RBLN_DEVICES")
 
 
 class ReplicaDeployment:
@@ -43,8 +51,8 @@ class ReplicaDeployment:
         context = ray.get_runtime_context()
         devices = ray.get_gpu_ids()
         identity = Identity(
-            replica_id=new_replica_id(source.program),
-            program=source.program,
+            replica_id=new_replica_id(source.name),
+            program=source.name,
             node=context.get_node_id() if hosting.node is None else hosting.node,
             host="" if uplink.secrets is None else ray.util.get_node_ip_address(),
             num_cores=0 if devices else num_processors(),
@@ -54,7 +62,7 @@ class ReplicaDeployment:
             source=source, identity=identity, uplink=uplink, num_threads=hosting.num_threads, graceful_s=hosting.graceful_s,
             environment={**hosting.environment, **_devices(), ADDRESS: context.gcs_address}, group=group, companions=companions,
         )  # fmt: skip
-        logs.set_up(uplink.logs, keeper_of=source.program)
+        logs.set_up(uplink.logs, keeper_of=source.name)
         self._keeper = ReplicaMonitor(ForkClient(_place_on(context.get_node_id(), hosting)), assignment, hosting)
         self._keeper.start()
 
@@ -75,4 +83,4 @@ def _place_on(node: str, hosting: Hosting) -> ForkServerSpec:
 
 def _devices() -> dict[str, str]:
     """Returns the variables in which Ray names the devices of this replica."""
-    return {name: value for name, value in os.environ.items() if name.endswith(_DEVICES)}
+    return {name: value for name, value in os.environ.items() if name.endswith(DEVICE_VARIABLES)}

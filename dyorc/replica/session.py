@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
@@ -73,6 +73,7 @@ class Session:
 
     Args:
         shared: What it shares with other programs of its process; None if it shares nothing.
+        has_worked: Called once it has run its first batch. A batch of a program that waits or yields counts when it begins.
     """
 
     def __init__(
@@ -83,7 +84,9 @@ class Session:
         copy: ProgramCopy,
         staging: StagingArea | None,
         shared: SharedProcess | None = None,
+        has_worked: Callable[[], None] = lambda: None,
     ) -> None:
+        self._has_worked: Callable[[], None] | None = has_worked
         self._link = link
         self._exchange = exchange
         self._routes = routes
@@ -134,6 +137,12 @@ class Session:
         if self._runner is None:
             raise TransportError("a replica got a batch although it is parked")
         self._runner.answer(request, frames, self._link.send)
+        self._note_work()
+
+    def _note_work(self) -> None:
+        if self._has_worked is not None:
+            self._has_worked()
+            self._has_worked = None
 
     # Loading
 
@@ -196,6 +205,7 @@ class Session:
                 self._batches.append((message, frames))
             else:
                 self._ongoing.start(message, frames)
+                self._note_work()
         elif isinstance(message, PartGrant | PartFeed | Cancel):
             if self._ongoing is not None:  # otherwise the batch was that of an earlier copy
                 self._ongoing.control(message, frames)

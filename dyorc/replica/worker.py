@@ -43,6 +43,7 @@ class Worker:
         plan: A digest of its code and options.
         site: Where members come from, if its program is split over a group.
         shared: What it shares with the workers of other programs of its process; None if it shares nothing.
+        has_worked: Called on its thread once it has run its first batch.
 
     Attributes:
         exchange: Its end of the tensor path.
@@ -56,7 +57,10 @@ class Worker:
         plan: str = "",
         site: GroupSite | None = None,
         shared: SharedProcess | None = None,
+        has_worked: Callable[[], None] = lambda: None,
     ) -> None:
+        self._has_worked = has_worked
+        self._link: LeaderLink | None = None
         self._find = find
         self._name = identity.program
         self._identity = identity
@@ -112,6 +116,12 @@ class Worker:
             link.send([encode(message)])
             return link.receive() is not None
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether its orchestrator is certainly there. Any thread."""
+        link = self._link
+        return link is not None and link.is_connected
+
     def check(self) -> None:
         """Raises RuntimeError if the thread has died, or a batch takes longer than its program may."""
         if not self._thread.is_alive():
@@ -124,6 +134,7 @@ class Worker:
         try:
             self._following.look(_FIRST_LOOK_S)  # the orchestrator that requested this replica may have been replaced long ago
             with closing(LeaderLink(self._uplink, self._following, self._uplink.link.announce_interval_s)) as link:
+                self._link = link
                 link.send([encode(Loading(self._identity.replica_id, self._name))])
                 with self.exchange as exchange:
                     program = self._find_program(link)
@@ -152,7 +163,7 @@ class Worker:
                 stack.enter_context(Stager(self._identity.replica_id, self._uplink, self._following, staging))
             routes = exchange.routes()
             stack.callback(routes.close)
-            self._session = Session(link, exchange, routes, copy, staging, self._shared)
+            self._session = Session(link, exchange, routes, copy, staging, self._shared, self._has_worked)
             self._session.run(self._ending)
 
     def _spans(self) -> ProgramSpans | None:

@@ -122,3 +122,20 @@ def _bounds(owner: str, options: Mapping[str, Any]) -> Bounds:
         upscaling_factor=options.get("upscaling_factor") or options.get("upscale_smoothing_factor") or smoothing,
         downscaling_factor=options.get("downscaling_factor") or options.get("downscale_smoothing_factor") or smoothing,
     )
+
+
+def options_of(bounds: Bounds) -> dict[str, Any]:
+    """Returns `autoscaling_config` for bounds that `bounds_of` returns."""
+    options = {
+        "min_replicas": bounds.min_warm,
+        "max_replicas": bounds.max_replicas,
+        "initial_replicas": bounds.initial_warm,
+        "target_ongoing_requests": bounds.target_calls,
+        "upscale_delay_s": bounds.upscale_delay_s,
+        "downscale_delay_s": bounds.downscale_delay_s,
+        "downscale_to_zero_delay_s": bounds.to_zero_delay_s,
+        "cold_delay_s": bounds.cold_delay_s,
+        "upscaling_factor": bounds.upscaling_factor,
+        "downscaling_factor": bounds.downscaling_factor,
+    }
+    return {name: value for name, value in options.items() if value is not None}

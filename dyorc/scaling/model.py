@@ -119,6 +119,7 @@ class ProgramLoad:
         warm_on: How many of its replicas are warm or warming on each device. One that is not shared does not count.
         parked_on: How many are parked there.
         most_possible: The most replicas that the server can run, even if a person orders more; None if unlimited.
+        group: The programs with which it shares its processes, which all get the same number; empty: it shares none.
     """
 
     program: str
@@ -132,6 +133,7 @@ class ProgramLoad:
     warm_on: Counter[str] = field(default_factory=Counter[str])
     parked_on: Counter[str] = field(default_factory=Counter[str])
     most_possible: int | None = None
+    group: str = ""
 
     @property
     def devices(self) -> set[str]:

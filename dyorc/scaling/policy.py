@@ -12,6 +12,7 @@ from dyorc.config import ScalingConfig
 from dyorc.scaling.device_budget import DeviceBudget, DeviceClaim, Grant
 from dyorc.scaling.model import DesiredReplicas, ProgramLoad
 from dyorc.scaling.need import Need, ReplicaNeeds, useful_pace
+from dyorc.scaling.shared_processes import joint_load, joint_need, loads_by_group
 from dyorc.scaling.stabilization import Stabilizer
 from dyorc.scaling.traffic import Traffic
 
@@ -70,54 +71,73 @@ class PredictivePolicy:
         """Returns the desired replicas of every program whose number should change; the first time, of all programs."""
         self._now_ns = now_ns = max(now_ns, self._now_ns)
         self._traffic.advance(now_ns)
-        plans = [self._plan(load, now_ns) for load in loads]
-        is_limited = self._budget.limits(loads)
-        values = [self._value(load, now_ns) if is_limited else _nothing for load in loads]
+        groups = loads_by_group(loads)
+        joint = [joint_load(group) for group in groups]
+        plans = [self._plan(load, group, now_ns) for load, group in zip(joint, groups, strict=True)]
+        is_limited = self._budget.limits(joint)
+        values = [self._value(group, now_ns) if is_limited else _nothing for group in groups]
         claims = [
             DeviceClaim(load, plan.num_warm, plan.num_parked, value)
-            for load, plan, value in zip(loads, plans, values, strict=True)
+            for load, plan, value in zip(joint, plans, values, strict=True)
         ]
         grants = self._budget.share(claims)
-        all_desired = [self._desired(load, plan, grant) for load, plan, grant in zip(loads, plans, grants, strict=True)]
+        granted = list(zip(joint, groups, plans, grants, strict=True))
+        all_desired = [desired for each in granted for desired in self._desired(*each)]
         self._traffic.watch(
             {
-                load.program: load.lead.next_s(load.counts) + self._config.interval_s
-                for load, plan, grant in zip(loads, plans, grants, strict=True)
-                if self._can_become_urgent(load, plan, grant)
+                member.program: load.lead.next_s(load.counts) + self._config.interval_s
+                for load, group, plan, grant in granted
+                if self._can_become_urgent(load, group, plan, grant)
+                for member in group
             }
         )
         changed = [desired for desired in all_desired if not self._is_unchanged(desired)]
         self._last_desired.update((desired.program, desired) for desired in changed)
         return changed
 
-    def _plan(self, load: ProgramLoad, now_ns: int) -> _Plan:
+    def _plan(self, load: ProgramLoad, group: Sequence[ProgramLoad], now_ns: int) -> _Plan:
+        """Returns what the programs that share processes are to have.
+
+        Args:
+            load: All of them as one.
+        """
         steadying = self._stabilizers.get(load.program)
         if steadying is None:
             steadying = self._stabilizers[load.program] = Stabilizer(load.bounds, load.counts.num_processes, now_ns)
-        need = self._needs.warm(load, now_ns)
+        members = [replace(member, counts=load.counts, lead=load.lead) for member in group]
+        need = joint_need([self._needs.warm(member, now_ns) for member in members])
         wanted = math.ceil(need.replicas)
         spare = max(math.ceil(need.keep), wanted)
         num_warm, kept = steadying.stabilize(wanted, spare, load.bounds, now_ns)
         limited = steadying.limit_growth(num_warm, self._config.max_step, self._config.interval_s, now_ns)
-        processes = max(num_warm, math.ceil(self._needs.processes(load, now_ns).replicas))
+        ahead = joint_need([self._needs.processes(member, now_ns) for member in members])
+        processes = max(num_warm, math.ceil(ahead.replicas))
         num_parked = steadying.keep_processes(processes, load.bounds, now_ns) - limited
         plan = _Plan(wanted, limited, max(num_parked, 0), _explain(need, wanted, num_warm, limited, kept))
-        return self._apply_override(load, plan)
+        return self._apply_override(load, self._override_of(group), plan)
 
-    def _apply_override(self, load: ProgramLoad, plan: _Plan) -> _Plan:
-        override = self._overrides.get(load.program)
+    def _override_of(self, group: Sequence[ProgramLoad]) -> Override | None:
+        return next((self._overrides[load.program] for load in group if load.program in self._overrides), None)
+
+    @staticmethod
+    def _apply_override(load: ProgramLoad, override: Override | None, plan: _Plan) -> _Plan:
         if override is None:
             return plan
         num_warm = plan.num_warm if override.num_warm is None else load.bounds.clamp(override.num_warm)
         num_parked = plan.num_parked if override.num_parked is None else max(override.num_parked, 0)
         return _Plan(plan.wanted, num_warm, min(num_parked, load.bounds.max_replicas - num_warm), "ordered by hand")
 
-    def _value(self, load: ProgramLoad, now_ns: int) -> Callable[[int], float]:
+    def _value(self, group: Sequence[ProgramLoad], now_ns: int) -> Callable[[int], float]:
+        """Returns what the n-th warm process of programs is worth that share it."""
+        if self._override_of(group) is not None:
+            return lambda number: math.inf
+        values = [self._value_of(load, now_ns) for load in group]
+        return values[0] if len(values) == 1 else lambda number: sum(value(number) for value in values)
+
+    def _value_of(self, load: ProgramLoad, now_ns: int) -> Callable[[int], float]:
         """Returns what the n-th warm replica of a program is worth: the calls that it serves, times the start-up time that each
         saves.
         """
-        if load.program in self._overrides:
-            return lambda number: math.inf
         horizon_s = self._config.value_horizon_s
         calls = max(load.num_queued + load.num_running, 0) + self._traffic.ahead(load.program, 0.0, horizon_s, now_ns).mean
         pace = useful_pace(load.speed, load.bounds.target_calls, self._config)
@@ -130,22 +150,23 @@ class PredictivePolicy:
 
         return value
 
-    def _desired(self, load: ProgramLoad, plan: _Plan, grant: Grant) -> DesiredReplicas:
+    def _desired(self, load: ProgramLoad, group: Sequence[ProgramLoad], plan: _Plan, grant: Grant) -> list[DesiredReplicas]:
         steadying = self._stabilizers[load.program]
         steadying.num_warm = grant.num_warm
         steadying.num_processes = grant.num_warm + grant.num_parked
         reason = f"{plan.reason}; {grant.reason}" if grant.reason else plan.reason
-        return DesiredReplicas(load.program, grant.num_warm, grant.num_parked, reason, grant.most_on)
+        numbers = grant.num_warm, grant.num_parked, reason, grant.most_on
+        return [DesiredReplicas(member.program, *numbers) for member in group]
 
     def _is_unchanged(self, desired: DesiredReplicas) -> bool:
         before = self._last_desired.get(desired.program)
         return before is not None and replace(desired, reason=before.reason) == before
 
-    def _can_become_urgent(self, load: ProgramLoad, plan: _Plan, grant: Grant) -> bool:
+    def _can_become_urgent(self, load: ProgramLoad, group: Sequence[ProgramLoad], plan: _Plan, grant: Grant) -> bool:
         """Returns whether a request could give a program without warm replicas one: not if one is wanted already, and an order,
         a delay or the budget prevents it.
         """
-        override = self._overrides.get(load.program)
+        override = self._override_of(group)
         is_free = override is None or override.num_warm is None
         return grant.num_warm == 0 and not plan.wanted and not grant.reason and is_free and load.bounds.max_replicas > 0
 

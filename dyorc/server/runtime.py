@@ -100,7 +100,7 @@ async def on_ray(
     from dyorc.orchestrator.linked_orchestrator import linked_orchestrator
     from dyorc.ray_serve.local_ray import LocalRay
     from dyorc.ray_serve.ray_cluster import RayCluster
-    from dyorc.ray_serve.replica_groups import refuse_split_groups
+    from dyorc.ray_serve.replica_groups import refuse_split_groups, settle_places
 
     local = [program for program in places if program.options.in_process]
     remote = {program: source for program, source in places.items() if not program.options.in_process}
@@ -115,8 +115,9 @@ async def on_ray(
         async with linked_orchestrator(repertoire, settings.orchestrator, site, make_local) as (orchestrator, address):
             replicas = ray.replicas
             yield ServerRuntime(
-                orchestrator, lambda: ray.deploy(address), replicas.complaints, replicas.add, replicas.remove, address
-            )
+                orchestrator, lambda: ray.deploy(address), replicas.complaints, settle_places, replicas.add, replicas.remove,
+                address,
+            )  # fmt: skip
 
 
 def _local_fleet(programs: list[Program], settings: Settings, node: str, spans: ProgramSpans | None) -> "MakeFleet":

@@ -122,21 +122,25 @@ def decode_column(column: Column, frames: Sequence[Frame]) -> Rows:
     if not 0 <= column.num_stacked <= MAX_ROWS or (column.num_stacked and len(frames) != 1):
         raise TransportError(f"a column stacks {column.num_stacked} calls in {len(frames)} frames, expected them in one")
     stack = (column.num_stacked,) if column.num_stacked else ()
+    if stack and column.dtype is not DType.BYTES:
+        return _decode_frame(frames[0], column.dtype, (*stack, *column.shapes[0]))
     shapes = [_checked_shape((*stack, *shape)) for shape in column.shapes]
     if column.dtype is DType.BYTES:
         if stack:
             raise TransportError("a column of BYTES came stacked, expected a frame for each call")
         return [decode_bytes(frame, shape) for frame, shape in zip(frames, shapes, strict=True)]
-    arrays: list[Array] = []
-    for frame, shape in zip(frames, shapes, strict=True):
-        _check_length(frame, column.dtype, shape)
-        arrays.append(_reshaped(np.frombuffer(frame, numpy_dtype(column.dtype)), shape))
-    return arrays[0] if column.num_stacked else arrays
+    return [_decode_frame(frame, column.dtype, shape) for frame, shape in zip(frames, shapes, strict=True)]
+
+
+def _decode_frame(frame: Frame, dtype: DType, shape: Shape) -> Array:
+    """Returns a frame as an array of this shape, once both are checked."""
+    _check_length(frame, dtype, _checked_shape(shape))
+    return _reshaped(np.frombuffer(frame, numpy_dtype(dtype)), shape)
 
 
 def _checked_shape(shape: Shape) -> Shape:
     """Returns a shape off the wire that NumPy can represent."""
-    if len(shape) > MAX_RANK or any(not 0 <= size <= MAX_SIZE for size in shape):
+    if len(shape) > MAX_RANK or (shape and not (min(shape) >= 0 and max(shape) <= MAX_SIZE)):
         raise TransportError(f"a shape of {len(shape)} sizes is not one of at most {MAX_RANK} sizes from 0 to {MAX_SIZE}")
     return shape
 

@@ -45,6 +45,11 @@ class OrchestratorEnd(Protocol):
 class ReplicaEnd(Protocol):
     """Blocking; one thread. Dials again by itself whenever the orchestrator is gone."""
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether an orchestrator is certainly there; a link that cannot say so is not. Any thread."""
+        ...
+
     def send(self, frames: Sequence[Frame]) -> None:
         """Sends a message. Its buffers may be reused afterwards."""
         ...

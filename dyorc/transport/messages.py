@@ -60,8 +60,8 @@ class Parked(msgspec.Struct, frozen=True, array_like=True, tag=13):
     """Replica: my process is up and has imported everything; I hold no program. Sent once that is so, after connecting, and again
     until it gets `Warm`.
 
-    `start_s` is how long the process took to start; `device` is its device, if others may be on it; `plan` and `fence` are as in
-    `ReplicaHello`.
+    `start_s` is how long the process took to start; `device` is its device, if others may be on it; `plan`, `fence` and `process`
+    are as in `ReplicaHello`.
     """
 
     replica_id: str
@@ -74,6 +74,7 @@ class Parked(msgspec.Struct, frozen=True, array_like=True, tag=13):
     device: str = ""
     plan: str = ""
     fence: int = 0
+    process: str = ""
 
 
 class Warm(msgspec.Struct, frozen=True, array_like=True, tag=14):

@@ -283,6 +283,11 @@ class UnixDealerLink:
         self._refused = LogThrottle(_log, "orchestrator_refused")
         self._dial()
 
+    @property
+    def is_connected(self) -> bool:
+        """See `ReplicaEnd.is_connected`."""
+        return self._connection is not None
+
     def send(self, frames: Sequence[Frame]) -> None:
         """Sends a message; waits until the kernel has all of it, so that its buffers may be reused."""
         pieces: deque[Frame] = deque(pack(frames))
@@ -441,7 +446,11 @@ def write_all(connection: socket.socket, pieces: deque[Frame]) -> None:
     """Writes pieces, and removes what was written; raises BlockingIOError if the connection accepts no more now."""
     while pieces:
         some = pieces if len(pieces) <= _MAX_PIECES else list(itertools.islice(pieces, _MAX_PIECES))
-        drop(pieces, connection.sendmsg(some, (), _NO_SIGNAL))
+        num_bytes = connection.sendmsg(some, (), _NO_SIGNAL)
+        if some is pieces and num_bytes == sum(map(len, some)):
+            pieces.clear()
+        else:
+            drop(pieces, num_bytes)
 
 
 def _timeval(seconds: float) -> bytes:

@@ -210,6 +210,11 @@ class DealerLink:
         secure_client(self._socket, address, keys)
         self._socket.connect(address)
 
+    @property
+    def is_connected(self) -> bool:
+        """See `ReplicaEnd.is_connected`. ZeroMQ does not say."""
+        return False
+
     def send(self, frames: Sequence[Frame]) -> None:
         """Sends a message. Copies it: the program may reuse its buffers for the next batch."""
         self._socket.send_multipart(frames)

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,18 +42,27 @@ def client(folder: str) -> Iterator[ForkClient]:
     found.close(TIMEOUT_S)
 
 
-async def keep(stack: Stack, client: ForkClient, replica_id: str) -> ReplicaMonitor:
-    """Does what a Serve replica of `noted` does. Returns once its process takes batches."""
-    place = ForkServerSpec(folder=client.folder)
-    before = set(stack.status(noted).replica_pids)
+def assignment_of(stack: Stack, client: ForkClient, replica_id: str) -> ReplicaAssignment:
+    """Returns the assignment of a replica of `noted`."""
     source = ProgramSource(folder=client.folder, target=_TARGET, program="noted")
     identity = Identity(replica_id=replica_id, program="noted", node="here")
-    assignment = ReplicaAssignment(source=source, identity=identity, uplink=stack.uplink, num_threads=1, graceful_s=TIMEOUT_S)
+    return ReplicaAssignment(source=source, identity=identity, uplink=stack.uplink, num_threads=1, graceful_s=TIMEOUT_S)
+
+
+def monitor(stack: Stack, client: ForkClient, replica_id: str) -> ReplicaMonitor:
+    """Returns what a Serve replica of `noted` has."""
+    place = ForkServerSpec(folder=client.folder)
     hosting = Hosting(
         place=place, num_threads=1, environment={}, graceful_s=TIMEOUT_S, ping_s=0.1,
         answer_timeout_s=TIMEOUT_S, stopped_timeout_s=TIMEOUT_S,
     )  # fmt: skip
-    keeper = ReplicaMonitor(ForkClient(place), assignment, hosting)
+    return ReplicaMonitor(ForkClient(place), assignment_of(stack, client, replica_id), hosting)
+
+
+async def keep(stack: Stack, client: ForkClient, replica_id: str) -> ReplicaMonitor:
+    """Does what a Serve replica of `noted` does. Returns once its process takes batches."""
+    before = set(stack.status(noted).replica_pids)
+    keeper = monitor(stack, client, replica_id)
     keeper.start()
     await wait_until_async(lambda: len(stack.status(noted).replica_pids) > len(before), "its process takes batches")
     return keeper
@@ -90,3 +101,48 @@ async def test_a_replica_without_an_orchestrator_does_not_wait_for_one(folder: s
     async with asyncio.timeout(TIMEOUT_S / 2):  # of the time that it could take
         await asyncio.to_thread(keeper.stop)
     await wait_until_async(lambda: not psutil.pid_exists(pid), "its process is gone")
+
+
+async def test_a_process_goes_on_when_its_serve_replica_is_killed_and_the_next_one_adopts_it(
+    folder: str, client: ForkClient
+) -> None:
+    runs, gate = Path(folder, "runs"), Path(folder, "open")
+    async with running([sums], num_replicas=0) as stack:
+        await stack.start_worker(total)
+        owner = await asyncio.to_thread(client.fork, assignment_of(stack, client, "one"), is_adopted=True)
+        await wait_until_async(lambda: bool(stack.status(noted).replica_pids), "it takes batches")
+        (pid,) = stack.status(noted).replica_pids.values()
+        answer = asyncio.create_task(stack.orchestrator.infer(submission(sums, [_X], (folder,))))
+        await wait_until_async(runs.exists, "it runs")
+        owner.close()  # as the kernel does for a process that is killed
+        next_one = monitor(stack, client, "two")
+        next_one.start()
+        await wait_until_async(lambda: next_one._handle is not None, "the next one has a process")
+        assert next_one._handle is not None
+        assert next_one._handle.process.pid == pid
+        gate.touch()  # noqa: ASYNC240
+        (y,) = await answer
+        assert y == 2 * _X.size
+        assert list(stack.status(noted).replica_pids.values()) == [pid]
+        await asyncio.to_thread(next_one.stop)
+        await wait_until_async(lambda: not psutil.pid_exists(pid), "it ends with the next one")
+    assert runs.read_text() == f"{pid}\n"  # noqa: ASYNC240
+
+
+async def test_a_process_that_has_run_a_batch_is_replaced_at_once_however_often_it_is_killed(
+    folder: str, client: ForkClient
+) -> None:
+    Path(folder, "open").touch()  # noqa: ASYNC240
+    async with running([sums], num_replicas=0) as stack:
+        await stack.start_worker(total)
+        keeper = await keep(stack, client, "only")
+        pids = lambda: set(stack.status(noted).replica_pids.values())  # noqa: E731
+        for has_run in (True, True, True, False, False):
+            (pid,) = pids()
+            if has_run:
+                await stack.orchestrator.infer(submission(sums, [_X], (folder,)))
+                await wait_until_async(lambda: keeper._has_worked, "its monitor knows")
+            os.kill(pid, signal.SIGKILL)
+            await wait_until_async(lambda pid=pid: pids() and pid not in pids(), "there is another")
+            assert has_run is (keeper._num_failures == 0), "it waits the longer the more have died without having run a batch"
+        await asyncio.to_thread(keeper.stop)

@@ -81,7 +81,7 @@ def outcome_of(decision: Decision) -> tuple[Outcome] | None:
 
 def value_of(future: Future) -> Numbers | None:
     if future.is_at_hand:
-        return tuple(future.arrays[0].tolist())
+        return tuple(future.array(0).tolist())
     if future.state is FutureState.FAILED or not isinstance(future.producer, Call):
         return None
     operands = [value_of(argument.future) for argument in future.producer.arguments]

@@ -41,6 +41,12 @@ class Case:
     source: str
     requests: tuple[Request, ...]
 
+    @property
+    def is_streaming(self) -> bool:
+        """Whether the workflow yields its answer in parts."""
+        head = next(line for line in self.source.splitlines() if line.startswith(f"async def {self.name}("))
+        return "-> AsyncIterator" in head
+
     def renamed(self, name: str, first_ticket: int) -> "Case":
         """Returns the same case under a name and tickets of its own, so that both may run at once."""
         requests = [replace(request, ticket=first_ticket + at) for at, request in enumerate(self.requests)]
@@ -75,7 +81,20 @@ class Failure:
         return cls(type(error).__name__, _PLACE.sub("", str(error)))
 
 
-Answer: TypeAlias = Value | Failure
+@dataclass(frozen=True)
+class Parts:
+    """What a request of a workflow that yields was answered with.
+
+    Attributes:
+        values: Of all parts.
+        failure: What came after them, if it failed.
+    """
+
+    values: tuple[Value, ...]
+    failure: Failure | None
+
+
+Answer: TypeAlias = Value | Parts | Failure
 
 
 @dataclass

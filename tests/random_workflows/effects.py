@@ -1,5 +1,6 @@
 """Where effects of served programs go: a file beside this one. Generated workflows import this file under the name `effects`."""
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -13,3 +14,8 @@ def note(lines: list[str]) -> None:
         os.write(descriptor, "".join([f"{line}\n" for line in lines]).encode())
     finally:
         os.close(descriptor)
+
+
+async def pause() -> None:
+    """Lets others go on."""
+    await asyncio.sleep(0)

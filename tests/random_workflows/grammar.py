@@ -1,21 +1,23 @@
 """Writes random workflows as source code.
 
 A workflow computes on a few variables: `a`, `b`, `c` and `x` are Refs, `v` and `w` values, `k` is the last key and `flag` the
-last bool. Each statement changes some of them, so that every order of statements means something. The same
-seed writes the same case.
+last bool; in some workflows `s` and `t` are streams, and `r` and `q` residents. Each statement changes some of them, so that
+every order of statements means something. The same seed writes the same case.
 """
 
 import random
 import struct
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tests.random_workflows.cases import Case, Request
 from tests.random_workflows.expressions import TEXTS, Expressions
+from tests.random_workflows.streams_and_residents import ResidentExpressions, StreamExpressions
 
-_HEAD = "import numpy as np\n\nimport dyorc\nfrom programs import *\n"
+_HEAD = "from collections.abc import AsyncIterator\n\nimport numpy as np\n\nimport dyorc\nfrom programs import *\n"
 _CATCHES = ("dyorc.ProgramError", "dyorc.DyOrcError", "Exception")
 _STATICS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "by": ("float", (0.0, -0.0, 1.0, -1.0, 2.5)),
@@ -75,18 +77,28 @@ class _Writer:
         self._is_in_helper = False
         self.is_pair = not parts and rng.random() < 0.3 and name == case
         self.statics = [each for each in _STATICS if rng.random() < 0.4]
+        self._streams = StreamExpressions(rng, self._some) if rng.random() < 0.5 else None
+        self._residents = ResidentExpressions(rng, self._some) if rng.random() < 0.4 else None
+        self.is_streaming = self._streams is not None and rng.random() < 0.5
+        self.takes_stream = self._streams is not None and name != case and rng.random() < 0.4
+        # A workflow that yields goes only as far as somebody reads, so called by another it may have no effect.
+        self.has_effects = name == case or (not self.is_streaming and rng.random() < 0.6)
 
     def write(self) -> str:
         """Returns the source of the workflow, and of a function that it awaits."""
         helper = self._write_helper() if self._rng.random() < 0.4 else ""
         parameters = [f"{each}: {_STATICS[each][0]}" for each in self.statics]
         returned = "tuple[V, V]" if self.is_pair else "V"
+        if self.is_streaming:
+            returned = f"AsyncIterator[{returned}]"
+        if self.takes_stream:
+            parameters.insert(0, "parts: AsyncIterator[V]")
         self._lines, self._depth = [], 0
         self._say(f"async def {self.name}({', '.join(['x: V', 'ticket: Ticket', *parameters])}) -> {returned}:")
         self._depth = 1
         self._write_start(set(self.statics))
         self._block()
-        self._say(self._return())
+        self._say_all(self._end())
         return f"{helper}@dyorc.workflow\n" + "\n".join(self._lines) + "\n"
 
     def _write_helper(self) -> str:
@@ -96,7 +108,7 @@ class _Writer:
         self._budget, self.is_pair, parts, self._num_parts = 4, False, self._parts, ()
         self._write_start(set())
         self._block()
-        self._say(f"return {self._some.ref()}")
+        self._say_all(self._end())
         self._budget, self.is_pair, self._parts = budget, pair, parts
         self._has_helper, self._is_in_helper = True, False
         return "\n".join(self._lines) + "\n\n\n"
@@ -107,16 +119,34 @@ class _Writer:
         for each, value in (("by", "1.0"), ("text", "''"), ("number", "0"), ("flag", "False")):
             if each not in given:
                 self._say(f"{each} = {value}")
+        if self._streams:
+            self._say("s = t = parts" if self.takes_stream and not self._is_in_helper else f"s = {self._first_stream()}")
+            self._say(f"t = {self._first_stream()}")
+        if self._residents:
+            self._say("r = q = begin(x)")
         self._say("v = w = await first(x)" if self._rng.random() < 0.1 else "v = w = await x")
         self._say("v = w = await scale(x, by=1.0)")
         self._say("memory, spelled = np.array(v), []")
 
+    def _first_stream(self) -> str:
+        return self._rng.choice(["climb(x, length=2)", "tick(x, length=3)", "climb(a)"])
+
+    def _say_all(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            self._say(line)
+
     def _say(self, line: str) -> None:
         self._lines.append("    " * self._depth + line)
 
-    def _return(self) -> str:
+    def _end(self) -> list[str]:
+        """Returns how the workflow ends: with what it returns, or after a last part."""
+        if self._is_in_helper:
+            return [f"return {self._some.ref()}"]
+        return [f"yield {self._answer()}", "return"] if self.is_streaming else [f"return {self._answer()}"]
+
+    def _answer(self) -> str:
         place = self._rng.choice(["a", "b", "c", "v"])
-        return f"return ({place}, {self._some.any()})" if self.is_pair else f"return {place}"
+        return f"({place}, {self._some.any()})" if self.is_pair else place
 
     def _block(self) -> None:
         """Writes one to four statements."""
@@ -135,16 +165,52 @@ class _Writer:
 
     def _statement(self) -> None:
         kinds: list[tuple[int, Callable[[], None]]] = [
-            (3, self._write_call), (2, self._write_await), (3, self._write_key), (2, self._write_gather), (2, self._write_effect),
+            (3, self._write_call), (2, self._write_await), (3, self._write_key), (2, self._write_gather),
             (1, self._write_view), (1, self._write_callee),
         ]  # fmt: skip
+        if self.has_effects:
+            kinds.append((2, self._write_effect))
+        if self._streams:
+            kinds += [(7, partial(self._write_lines, self._streams.statement)), (2, self._write_callee)]
+        if self._residents:
+            kinds.append((8, partial(self._write_lines, self._residents.statement)))
+        if self.is_streaming and not self._is_in_helper:
+            kinds.append((5, self._write_yield))
         if self._depth < 4:
             kinds += [(4, self._write_if), (3, self._write_match), (2, self._write_loop), (2, self._write_try)]
             kinds += [(1, self._write_end)] if self._depth > 1 else []
+            kinds += [(6, self._write_stream_loop)] if self._streams else []
         self._rng.choices([write for _, write in kinds], [weight for weight, _ in kinds])[0]()
 
     def _write_call(self) -> None:
         self._say(f"{self._some.ref()} = {self._some.call()}")
+
+    def _write_lines(self, statement: Callable[[], list[str]]) -> None:
+        self._say_all(statement())
+
+    def _write_yield(self) -> None:
+        self._say(f"yield {self._answer()}")
+
+    def _write_stream_loop(self) -> None:
+        """Writes a loop over a stream, which may end before the stream does."""
+        assert self._streams is not None
+        stream = self._nested_stream() or self._streams.stream()
+        self._say("turn = 0")
+        self._say(f"async for {self._some.ref()} in {stream}:")
+        self._depth += 1
+        if self._rng.random() < 0.5:
+            self._say(self._rng.choice(["if turn == 2:", f"if {self._when()}:", "if flag:"]))
+            self._say(f"    {self._rng.choice(['break', 'break', 'continue'])}")
+        self._say("turn += 1")
+        if self.is_streaming and not self._is_in_helper and self._rng.random() < 0.5:
+            self._write_yield()
+        self._block()
+        self._depth -= 1
+
+    def _nested_stream(self) -> str:
+        """Returns a call of a workflow that yields; nothing if there is none."""
+        parts = [part for part in self._callable() if part.is_streaming]
+        return self._call_of(self._rng.choice(parts)) if parts and self._rng.random() < 0.6 else ""
 
     def _write_await(self) -> None:
         self._say(f"{self._rng.choice(('v', 'w'))} = await {self._some.call()}")
@@ -185,6 +251,11 @@ class _Writer:
         self._num_places += 1
         place = self._num_places
         text = f"{self.name[len(self._case) :]}{place}"
+        if self._streams and self._rng.random() < 0.5:
+            call = self._streams.effect(f"{text}.")
+            is_stream = call.startswith("announce") and self._rng.random() < 0.7
+            self._say(f"{self._streams.variable()} = {call}" if is_stream else call)
+            return
         call = self._rng.choice(
             [f"record({self._some.any()}, ticket, place={place})", f"record({self._some.any()}, ticket)",
              f"pay({self._some.any()}, ticket, text={text!r})"]
@@ -192,19 +263,41 @@ class _Writer:
         self._say(self._rng.choice([call, f"{self._some.ref()} = {call}"]))
 
     def _write_callee(self) -> None:
+        parts = self._callable()
         if self._has_helper and not self._is_in_helper:
             self._say(f"{self._some.ref()} = await {self.name}_helper({self._some.ref()}, ticket)")
-        elif self._parts:
-            part = self._rng.choice(self._parts)
-            given = {"by": self._some.number(), "text": self._rng.choice(TEXTS), "number": "number", "flag": "flag"}
-            statics = "".join([f", {each}={given[each]}" for each in part.statics])
-            call = f"{part.name}({self._some.any()}, ticket{statics})"
-            self._say(self._rng.choice([f"{self._some.ref()} = {call}", f"v = await {call}"]))
+        elif parts:
+            part = self._rng.choice(parts)
+            call = self._call_of(part)
+            if part.is_streaming:
+                assert self._streams is not None
+                self._say(f"{self._streams.variable()} = {call}")
+            else:
+                self._say(self._rng.choice([f"{self._some.ref()} = {call}", f"v = await {call}"]))
         else:
             self._write_call()
 
+    def _callable(self) -> "list[_Writer]":
+        """Returns the workflows that this one may call."""
+        return [
+            part
+            for part in self._parts
+            if (self._streams or not (part.is_streaming or part.takes_stream)) and self.has_effects >= part.has_effects
+        ]
+
+    def _call_of(self, part: "_Writer") -> str:
+        given = {"by": self._some.number(), "text": self._rng.choice(TEXTS), "number": "number", "flag": "flag"}
+        statics = "".join([f", {each}={given[each]}" for each in part.statics])
+        stream = f", {self._streams.stream()}" if part.takes_stream and self._streams else ""
+        return f"{part.name}({self._some.any()}, ticket{stream}{statics})"
+
+    def _when(self) -> str:
+        """Returns a decision: mostly on a call without effects, sometimes on a stream or residents."""
+        guards = [each.guard for each in (self._streams, self._residents) if each is not None]
+        return self._rng.choice(guards)() if guards and self._rng.random() < 0.4 else self._some.when()
+
     def _write_if(self) -> None:
-        self._inner(f"if {self._some.when()}:")
+        self._inner(f"if {self._when()}:")
         if self._rng.random() < 0.6:
             self._inner("else:")
 
@@ -229,13 +322,13 @@ class _Writer:
         elif kind == 1:
             self._say("for turn in range(4):")
             self._depth += 1
-            self._say(f"if not {self._some.when()}:")
+            self._say(f"if not {self._when()}:")
             self._say("    break")
             self._block()
             self._depth -= 1
         else:
             self._say("turn = 0")
-            self._say(f"while turn < 3 and {self._some.when()}:")
+            self._say(f"while turn < 3 and {self._when()}:")
             self._depth += 1
             self._say("turn += 1")
             self._block()
@@ -262,6 +355,8 @@ class _Writer:
         """Returns lines that raise for some values: a program's call, a decision, or the workflow itself."""
         rng, some = self._rng, self._some
         risky = f"risky({some.any()}, kind={rng.choice(['ValueError', 'KeyError', 'Odd'])!r})"
+        if self._streams and rng.random() < 0.3:
+            return [f"async for a in {self._streams.stream()}:", "    pass"]
         return rng.choice(
             [
                 [f"v = await {risky}"],
@@ -275,8 +370,8 @@ class _Writer:
 
     def _write_end(self) -> None:
         if self._rng.random() < 0.3:
-            self._say(f"if {self._some.when()}:")
+            self._say(f"if {self._when()}:")
             self._say(f"    raise KeyError({self.name!r})")
         else:
-            self._say(f"if {self._some.when()}:")
-            self._say(f"    {f'return {self._some.ref()}' if self._is_in_helper else self._return()}")
+            self._say(f"if {self._when()}:")
+            self._say_all([f"    {line}" for line in self._end()])

@@ -1,13 +1,15 @@
 """The programs that random workflows call. Generated workflows import this file under the name `programs`.
 
 Each is elementwise and applies one operation, so that neither the rest of a batch nor the order of two NaN operands matters. In
-the reference of the tests, `dyorc` and `effects` are other modules: nothing here may know who runs it.
+the reference of the tests, `dyorc` and `effects` are other modules: nothing here may know who runs it. Programs that yield may
+run many calls at once, so that no workflow waits for a place that it holds itself.
 """
 
 import enum
 import struct
 import time
 import zlib
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, TypedDict
 
 import effects
@@ -20,6 +22,7 @@ V = Float[np.ndarray, " n"]
 Vectors = Float[np.ndarray, "batch n"]
 Ticket = Int[np.ndarray, ""]
 _ON_RAY: dict[str, Any] = {"num_cpus": 0}
+_YIELDS: dict[str, Any] = {"batched": False, "max_ongoing": 512, "ray_actor_options": _ON_RAY}
 
 
 class Level(enum.IntEnum):
@@ -191,3 +194,138 @@ def pay(x: Vectors, ticket: Int[np.ndarray, " batch"], text: str = "") -> Vector
             raise ValueError(f"{row[0]} cannot be paid")
     effects.note([f"{number} {text} {zlib.crc32(row.tobytes())}" for number, row in zip(ticket.tolist(), x, strict=True)])
     return np.negative(x)
+
+
+@dyorc.program(**_YIELDS)
+async def later(x: V) -> V:
+    """Waits, for something else."""
+    await effects.pause()
+    return np.negative(x)
+
+
+@dyorc.program(**_YIELDS)
+def climb(x: V, length: int = 3) -> Iterator[V]:
+    """Changes what it has yielded, once that is sent."""
+    for number in range(length):
+        with np.errstate(all="ignore"):
+            part = _keep_nans(x, x + np.float32(number)).astype(np.float32)
+        yield part
+        part[:] = 99
+
+
+@dyorc.program(**_YIELDS)
+async def tick(x: V, length: int = 3, text: str = "") -> AsyncIterator[V]:
+    """Raises before a part that does not suit."""
+    for number in range(length):
+        part = np.copysign(x, np.float32(1 - 2 * (number % 2)))
+        if pick(part, 5 + number) == 0:
+            raise ValueError(f"part {number} {text}does not suit")
+        await effects.pause()
+        yield part
+
+
+@dyorc.program(**_YIELDS)
+async def along(parts: AsyncIterator[V], length: int = 1000) -> AsyncIterator[V]:
+    """Reads no more parts than it yields."""
+    if length:
+        async for part in parts:
+            yield np.negative(part)
+            length -= 1
+            if not length:
+                break
+
+
+@dyorc.program(**_YIELDS)
+async def weave(parts: AsyncIterator[V], others: AsyncIterator[V]) -> AsyncIterator[V]:
+    """Takes turns, until one of both ends."""
+    async for part in parts:
+        yield part
+        other = await anext(others, None)
+        if other is None:
+            break
+        yield other
+
+
+@dyorc.program(**_YIELDS)
+async def fold(parts: AsyncIterator[V], x: V) -> V:
+    """Depends on each part and on their order."""
+    async for part in parts:
+        with np.errstate(all="ignore"):
+            x = _keep_nans(x, x + np.float32(pick(part.tobytes() + x.tobytes(), 9) - 4)).astype(np.float32)
+    return x
+
+
+@dyorc.program(**_YIELDS)
+async def leading(parts: AsyncIterator[V], x: V) -> V:
+    """Reads one part, if there is one."""
+    return await anext(parts, x)
+
+
+@dyorc.program(pure=False, **_YIELDS)
+async def announce(x: V, ticket: Ticket, length: int = 2, text: str = "") -> AsyncIterator[V]:
+    """Has an effect for each part, which must happen once, whoever reads it."""
+    for number in range(length):
+        if pick(x, 7) == number:
+            raise ValueError(f"part {number} cannot be announced")
+        effects.note([f"{int(ticket)} {text}{number} {zlib.crc32(x.tobytes())}"])
+        await effects.pause()
+        yield x
+
+
+@dyorc.program(pure=False, **_YIELDS)
+async def jot(parts: AsyncIterator[V], ticket: Ticket, text: str = "") -> Int[np.ndarray, ""]:
+    """Has an effect for each part that it reads."""
+    number = 0
+    async for part in parts:
+        effects.note([f"{int(ticket)} {text}{number} {zlib.crc32(part.tobytes())}"])
+        number += 1
+    return np.int64(number)
+
+
+State = list[int]
+
+
+def _next(x: Any, state: State, number: int) -> State:
+    return [zlib.crc32(f"{x.tobytes().hex()} {number}".encode(), state[0]), state[1] + 1]
+
+
+def _seen(x: Any, state: State) -> Any:
+    with np.errstate(all="ignore"):
+        return _keep_nans(x, x + np.float32(state[0] % 17 - 8 + state[1])).astype(np.float32)
+
+
+@dyorc.program(max_batch_size=4, group="states", ray_actor_options=_ON_RAY)
+def begin(x: Vectors) -> dyorc.Resident[State]:
+    """Begins a state."""
+    return [_next(row, [0, 0], 0) for row in x]
+
+
+@dyorc.program(max_batch_size=3, group="states", ray_actor_options=_ON_RAY)
+def extend(x: Vectors, state: dyorc.Resident[State], number: int = 0) -> tuple[Vectors, dyorc.Resident[State]]:
+    """Makes a new state, and leaves the one it got as it was."""
+    states = [_next(row, old, number) for row, old in zip(x, state, strict=True)]
+    return np.stack([_seen(row, each) for row, each in zip(x, states, strict=True)]), states
+
+
+@dyorc.program(max_batch_size=3, group="states", ray_actor_options=_ON_RAY)
+def overwrite(x: Vectors, state: dyorc.Resident[State, dyorc.Consumed], number: int = 0) -> tuple[Vectors, dyorc.Resident[State]]:
+    """Changes the state that it gets."""
+    for row, each in zip(x, state, strict=True):
+        each[:] = _next(row, each, number + 1)
+    return np.stack([_seen(row, each) for row, each in zip(x, state, strict=True)]), state
+
+
+@dyorc.program(max_batch_size=4, group="states", ray_actor_options=_ON_RAY)
+def meet(x: Vectors, first: dyorc.Resident[State], second: dyorc.Resident[State]) -> Vectors:
+    """Depends on two states and on their order."""
+    both = [[a[0] * 31 + b[0], a[1] - b[1]] for a, b in zip(first, second, strict=True)]
+    return np.stack([_seen(row, each) for row, each in zip(x, both, strict=True)])
+
+
+@dyorc.program(max_batch_size=4, group="states", ray_actor_options=_ON_RAY)
+def strain(x: Vectors, state: dyorc.Resident[State]) -> tuple[Vectors, dyorc.Resident[State]]:
+    """Raises for the whole batch if one of it does not suit."""
+    for row in x:
+        if pick(row, 3) == 0:
+            raise ValueError(f"{row[0]} does not suit a state")
+    return x, [_next(row, old, 7) for row, old in zip(x, state, strict=True)]

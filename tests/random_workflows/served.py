@@ -16,7 +16,7 @@ import dyorc
 from dyorc.client import Retries
 from dyorc.errors import DyOrcError
 from dyorc.testing import ServerProcess, serving
-from tests.random_workflows.cases import FORCED, Answer, Case, Failure, Outcome, Request, Value, source_of
+from tests.random_workflows.cases import FORCED, Answer, Case, Failure, Outcome, Parts, Request, Value, source_of
 
 _NUM_AT_A_TIME = 32
 _SPREAD = 6
@@ -79,10 +79,15 @@ async def _ask(server: ServerProcess, cases: Sequence[Case], rng: random.Random)
 
 async def _answer(client: dyorc.AsyncClient, case: Case, request: Request) -> Answer:
     inputs: dict[str, Any] = {"x": request.x, "ticket": np.array(request.ticket, np.int64)}
+    values: list[Value] = []
     try:
-        return Value.of(await client.infer(case.name, inputs, **request.statics))
+        if not case.is_streaming:
+            return Value.of(await client.infer(case.name, inputs, **request.statics))
+        async for part in client.stream(case.name, inputs, **request.statics):
+            values.append(Value.of(part))
     except DyOrcError as error:
-        return Failure.of(error)
+        return Parts(tuple(values), Failure.of(error)) if case.is_streaming else Failure.of(error)
+    return Parts(tuple(values), None)
 
 
 def _effects(folder: Path) -> list[str]:

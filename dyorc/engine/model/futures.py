@@ -108,12 +108,12 @@ class Future:
         """Its tensors without residents."""
         return tuple([tensor for tensor in self.tensors if tensor.dtype is not DType.RESIDENT])
 
-    @property
-    def arrays(self) -> tuple[Any, ...]:
-        """The contents, for the workflow to read, once they are at hand; None for a resident."""
-        if self._arrays is None:
-            self._arrays = tuple([read_only(apply_views(tensor.data, tensor.views)) for tensor in self.tensors])
-        return self._arrays
+    def array(self, field: int) -> Any:
+        """Returns the contents of a tensor, for the workflow to read, once they are at hand; None for a resident."""
+        if self._arrays is not None:
+            return self._arrays[field]
+        tensor = self.tensors[field]
+        return read_only(apply_views(tensor.data, tensor.views) if tensor.views else tensor.data)
 
     def __repr__(self) -> str:
         return f"<{self.state.name.lower()} result of {self.producer!r}>" if self.producer else "<input>"
@@ -165,7 +165,8 @@ Waiter: TypeAlias = "Run | BranchPoint | Task | StreamPart | Feed"
 
 def read_ref(ref: Ref) -> Any:
     """Returns the value of a ref whose future is at hand, as the workflow sees it."""
-    arrays = ref.future.arrays
+    future: Future = ref.future
     if ref.field is None:
-        return ref.outputs.build([as_value(array) for array in arrays])
-    return as_value(apply_views(arrays[ref.field], ref.views) if ref.views else arrays[ref.field])
+        return ref.outputs.build([as_value(future.array(field)) for field in range(len(future.tensors))])
+    array = future.array(ref.field)
+    return as_value(apply_views(array, ref.views) if ref.views else array)

@@ -114,6 +114,11 @@ class BranchPoint:
         if self.segment.task.request.has_stored:
             self._forget_value()
 
+    @property
+    def is_followed(self) -> bool:
+        """Whether it is taken, and its branch goes on to another decision, a part or an end already."""
+        return self.is_resolved and self.branches[self.outcome].end is not None
+
     def _forget_value(self) -> None:
         """Drops the value: once it was read, only the outcome matters."""
         decision, ref = self.decision, self.decision.ref

@@ -184,6 +184,7 @@ class OngoingBatches:
         call = batch.calls[0]
         call.feeds = ()
         other = Call(call.callee, (), (), call.segment)
+        other.blocks = batch.blocks  # which it may still read
         other.withdraw()
         other.blocks = call.blocks  # which the batch may read until it ends
         other.is_suspect = call.is_suspect

@@ -64,7 +64,9 @@ class Ongoing:
     @property
     def is_timed(self) -> bool:
         """Whether it has to go on by itself."""
-        return (self.has_credit and not self.starving) or self.is_cancelled
+        if self.starving or self.is_cancelled:  # asked for each part, so in one call
+            return self.is_cancelled
+        return self.num_parts < self.max_parts or not self.max_parts
 
 
 class Batch:

@@ -132,7 +132,11 @@ class Scheduler:
         if pool.timer is not None:
             self._timers.cancel(pool.timer)
         self._parking.program_removed(name)
+        for process in self.processes.by_name.values():
+            process.parked.discard(name)  # it is whole without a program that nothing calls
         del self.pools[name]
+        if not any(other.program.group == pool.program.group for other in self.pools.values()):
+            self.processes.forget_group(pool.program.group)
 
     def fire(self, timer: Timer) -> None:
         """Handles a timer that is due: a batch has run for too long, or a program may form its next batch."""

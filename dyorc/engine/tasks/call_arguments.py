@@ -33,25 +33,31 @@ def argument_of(callee: Program | Workflow, spec: TensorSpec, value: Any, goes_o
         InvalidInputError: If the value may not be passed.
         WorkflowError: If it has several tensors.
     """
-    if isinstance(value, Ref) and value.future.owner is not owner:
-        raise InvalidInputError(f"{callee!r}: {spec.name!r} got a Ref {OF_ANOTHER}")
-    if spec.dtype is DType.RESIDENT or (isinstance(value, Ref) and value.field in value.outputs.residents):
-        check_passed(callee, spec, value)
     if not isinstance(value, Ref):
-        if isinstance(value, Stream):
-            raise InvalidInputError(
-                f"{callee!r}: {spec.name!r} is one tensor, and a Stream was given; read it by `async for`, or all of it by "
-                f"`await dyorc.collect(stream)`"
-            )
-        array = as_array(value, spec.dtype, f"{callee!r}: {spec.name!r}")
-        if goes_on and array.flags.writeable and (array is value or array.base is not None):
-            array = array.copy()  # what `await` returns is read-only
-        return Argument(Future.ready(owner, inline(array)), 0)
+        return _of_plain(callee, spec, value, goes_on, owner)
+    if value.future.owner is not owner:
+        raise InvalidInputError(f"{callee!r}: {spec.name!r} got a Ref {OF_ANOTHER}")
+    if spec.dtype is DType.RESIDENT or value.field in value.outputs.residents:
+        check_passed(callee, spec, value)
     if value.field is None:
         raise WorkflowError(
             f"{callee!r}: {spec.name!r} needs one tensor, got the whole of {list(value.outputs.names)}; {how_to_pick(value)}"
         )
     return Argument(value.future, value.field, value.views)
+
+
+def _of_plain(callee: Program | Workflow, spec: TensorSpec, value: Any, goes_on: bool, owner: RequestContext) -> Argument:
+    if spec.dtype is DType.RESIDENT:
+        check_passed(callee, spec, value)
+    if isinstance(value, Stream):
+        raise InvalidInputError(
+            f"{callee!r}: {spec.name!r} is one tensor, and a Stream was given; read it by `async for`, or all of it by "
+            f"`await dyorc.collect(stream)`"
+        )
+    array = as_array(value, spec.dtype, f"{callee!r}: {spec.name!r}")
+    if goes_on and array.flags.writeable and (array is value or array.base is not None):
+        array = array.copy()  # what `await` returns is read-only
+    return Argument(Future.ready(owner, inline(array)), 0)
 
 
 def check_streams(callee: Program | Workflow, streams: Sequence[Any], owner: RequestContext) -> None:

@@ -163,7 +163,7 @@ class CallLifecycle:
         """
         residents = [tensor for tensor in call.operands if tensor.dtype is DType.RESIDENT]
         call.process = residents[0].holder
-        is_together = all(tensor.holder == call.process for tensor in residents)
+        is_together = len(residents) == 1 or all(tensor.holder == call.process for tensor in residents)
         if is_together and (call.restores is None or self._dispatcher.home_of(call) in ("", call.process)):
             return True
         if call.is_guess:
@@ -223,7 +223,10 @@ class CallLifecycle:
         if (story := call.context.story) is not None and call.trace is not None:
             trace_end(story, call.trace, error, self._turn.now_ns)
         if call.restores is not None:
-            self._recovery.fail(call.restores, error)
+            if call.chain and isinstance(error, ProgramError):
+                self._recovery.rebuild_failed(call.restores, call, error)
+            else:
+                self._recovery.fail(call.restores, error)
             return
         if call.parts is not None:
             self._parts.end(call.parts, error)

@@ -52,7 +52,8 @@ class PartSender:
     # From the workflow
 
     def make_part(self, path: ExecutionPath, arguments: tuple[Argument, ...]) -> StreamPart | None:
-        """Returns a part that is new to a journal; None if the run has to wait until earlier parts were taken.
+        """Returns a part that is new to a journal, to be sent once the run waits; None if the run has to wait until earlier parts
+        were taken.
 
         Raises:
             WorkflowLimitError: If there are already as many as a request may make calls.
@@ -64,10 +65,7 @@ class PartSender:
             raise WorkflowLimitError(f"the request yielded more than {limit} parts (engine.max_calls_per_request)")
         if not self._has_room(task, index):
             return None
-        part = StreamPart(segment, index, arguments)
-        if segment.is_certain or task.parts is not None:
-            self._turn.runnable.append(part)
-        return part
+        return StreamPart(segment, index, arguments)
 
     def _has_room(self, task: Task, index: int) -> bool:
         stream, parts = task.stream, task.parts
@@ -88,7 +86,7 @@ class PartSender:
     # To the consumer
 
     def wake(self, part: StreamPart) -> None:
-        """Sends what can be sent, now that a part is new, was taken, or has what it waited for."""
+        """Sends what can be sent, now that a part was taken, or has what it waited for."""
         task = part.segment.task
         if part.is_lost and not part.num_awaited and task.stream is not None:
             self._send(task.request, part)
@@ -218,6 +216,7 @@ class PartSender:
         if event.lost:
             self._lose(request, stream, part, event.lost)
             return
+        had_stored = bool(part.blocks)
         self._release_blocks(part)
         del stream.untaken[event.index]
         stream.num_taken += 1
@@ -228,7 +227,7 @@ class PartSender:
             self._turn.swept[request] = None
         for argument in part.arguments:
             argument.hold = None
-        if request.has_stored:
+        if had_stored:
             self._release.touch(request)
         self.resume(root)
         if stream.is_ended:

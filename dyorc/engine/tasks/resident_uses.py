@@ -16,6 +16,8 @@ def check_passed(callee: Program | Workflow, spec: TensorSpec, value: object) ->
     Raises:
         InvalidInputError: If it may not be.
     """
+    if _is_fine(callee, spec, value):
+        return
     where = f"{callee!r}: {spec.name!r}"
     if not isinstance(value, Ref):
         raise InvalidInputError(f"{where} is a resident, got {type(value).__name__}; pass the Ref that a program returned")
@@ -41,6 +43,19 @@ def check_passed(callee: Program | Workflow, spec: TensorSpec, value: object) ->
         )
 
 
+def _is_fine(callee: Program | Workflow, spec: TensorSpec, value: object) -> bool:
+    """Returns whether a resident is passed whole to a program of its group, as it nearly always is."""
+    if not isinstance(value, Ref) or value.field is None or value.views or not spec.is_resident:
+        return False
+    producer = value.future.producer
+    return (
+        isinstance(callee, Program)
+        and isinstance(producer, Call)
+        and producer.callee.group == callee.group
+        and value.outputs.tensors[value.field].is_resident
+    )
+
+
 def check_consumed(callee: Program, arguments: tuple[Argument, ...]) -> None:
     """Checks that a call gets no second view of a resident that it overwrites.
 
@@ -60,8 +75,10 @@ def refusal_to_read(ref: Ref, does: str) -> str:
     chosen = ref.outputs.tensors if ref.field is None else (ref.outputs.tensors[ref.field],)
     for spec in chosen:
         if spec.is_resident:
-            whole = "" if len(chosen) == 1 else f", one of {list(ref.outputs.names)}; take the tensors one by one"
-            return f"{does} the resident {spec.name!r}, which stays in the process of its program{whole}"
+            instead = "; pass it to a program of its group, and use what that returns"
+            if len(chosen) > 1:
+                instead = f", one of {list(ref.outputs.names)}; take the tensors one by one"
+            return f"{does} the resident {spec.name!r}, which stays in the process of its program{instead}"
     return ""
 
 

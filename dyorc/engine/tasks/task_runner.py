@@ -111,8 +111,8 @@ class TaskRunner:
             elif turn.passed:
                 self._release.release_passed()
             elif turn.releasable:
-                for request in [request for request in turn.releasable if request.yielding]:
-                    self._endings.end_unread(request)
+                for request in [each for each in turn.releasable if each.yielding and each not in turn.postponed]:
+                    self._endings.end_unread(request)  # not while a run has yet to read: nothing holds its streams until then
                 self._release.run()
             else:
                 return
@@ -198,6 +198,9 @@ class TaskRunner:
         if number > self._config.max_steps_per_turn:
             self._turn.postponed.setdefault(request, []).append(waiter)
             return
+        if isinstance(waiter, Feed):  # no user code
+            self._feeder.go_on(waiter)
+            return
         try:
             if watch is not None:
                 watch.begin(task.name)
@@ -209,8 +212,6 @@ class TaskRunner:
                 self._decide(waiter)
             elif isinstance(waiter, StreamPart):
                 self._parts.wake(waiter)
-            elif isinstance(waiter, Feed):
-                self._feeder.go_on(waiter)
             if watch is not None:
                 watch.end()
         except StepInterrupted:
@@ -294,6 +295,7 @@ class TaskRunner:
         if path.end is not None:
             self._finish(task, path.end)
             return
+        num_parts = path.num_parts
         stop = path.run(self)
         if task.request.yielding:
             self._turn.releasable[task.request] = None  # the run may have dropped a stream
@@ -313,6 +315,8 @@ class TaskRunner:
                 path.end = stop
                 if not path.assumed:
                     self._finish(task, stop)
+        if path.num_parts > num_parts:
+            self._parts.pump(task)
 
     def _issue(self, path: ExecutionPath) -> None:
         """Starts what a run newly asked for."""
@@ -379,8 +383,8 @@ class TaskRunner:
         if task.is_live and task.request.num_calls > self._config.max_calls_per_request:
             self._endings.stop(task)  # with the calls that were guessed right, the request has made too many
             self._finish(task, Raised(self._too_many_calls(task.callee)))
-        if task.stream is not None:
-            self._parts.pump(task)
+        if task.stream is not None and point.is_followed:
+            self._parts.pump(task)  # the parts behind it are certain now
 
 
 def _check_programs(callee: Workflow) -> None:

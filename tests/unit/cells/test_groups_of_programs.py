@@ -9,8 +9,9 @@ import pytest
 from jaxtyping import Int
 
 import dyorc
+from dyorc.cells.local_fleet import LocalFleet
 from dyorc.config import ScalingConfig
-from dyorc.errors import ExecutionError
+from dyorc.errors import ExecutionError, ScaledToZeroError
 from dyorc.models.status import ProgramState
 from dyorc.orchestrator.orchestrator import Orchestrator
 from tests.asking import submission
@@ -163,3 +164,31 @@ async def test_programs_of_a_group_are_parked_and_come_back() -> None:
             assert int(total) == 6
             await wait_until_async(are_parked, "nobody needs them")
             assert num_residents(orchestrator) == 0
+
+
+async def test_a_group_is_scaled_to_nothing_and_back_as_one() -> None:
+    async with celled(counting.count_up) as orchestrator:
+        programs = orchestrator.status.programs
+        orchestrator.scaler.scale("count", 0, None)
+        await wait_until_async(lambda: programs["begin"].state is programs["count"].state is ProgramState.OFF, "both are off")
+        with pytest.raises(ScaledToZeroError):
+            await count_up(orchestrator, 1, 3)
+        orchestrator.scaler.scale("begin", 1, None)
+        assert await count_up(orchestrator, 1, 3) == 4
+        assert {programs[name].state for name in ("begin", "count")} == {ProgramState.READY}
+
+
+async def test_a_group_is_forgotten_with_its_last_program() -> None:
+    async with celled(counting.count_up) as orchestrator:
+        assert await count_up(orchestrator, 1, 3) == 4
+        fleet = orchestrator._fleet
+        assert isinstance(fleet, LocalFleet)
+        group = fleet._groups.of(counting.count)
+        assert group is not None
+        assert group.running_thread is not None
+        for program in (counting.begin, counting.count):
+            assert fleet._groups.of(program) is group
+            await orchestrator.programs.unload(program)
+            orchestrator.programs.remove(program)
+        assert group.running_thread is None
+        assert not fleet._groups._groups, "every version of a workflow that changes it has another one"

@@ -169,13 +169,15 @@ async def test_a_program_that_yields_is_parked_and_loaded_again() -> None:
         async for part in numbers(first, num_parts, pause_s):
             yield part
 
+    before = set(threading.enumerate())  # of other tests, some of which give threads up
     async with celled(now_and_then, scaling=ScalingConfig(interval_s=0.05, wait_cost=0)) as orchestrator:
         state = orchestrator.status.programs["numbers"]
         for _ in range(3):
             assert await values(orchestrator, now_and_then, 50, 0.01) == list(range(1, 51))
             await wait_until_async(lambda: state.state in (ProgramState.COLD, ProgramState.PARKED), "nobody needs it")
-            threads = [thread.name for thread in threading.enumerate()]
-            await wait_until_async(lambda: "dyorc-numbers" not in [t.name for t in threading.enumerate()], f"{threads}")
+            await wait_until_async(
+                lambda: "dyorc-numbers" not in [thread.name for thread in set(threading.enumerate()) - before], "its threads end"
+            )
 
 
 async def test_after_a_bug_of_the_engine_streams_begin_anew_on_the_same_programs(monkeypatch: pytest.MonkeyPatch) -> None:

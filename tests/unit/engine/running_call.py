@@ -154,7 +154,8 @@ class RunningCall:
     def _arrays(self, value: Any) -> list[Array]:
         outputs = self.program.signature.outputs
         parts = outputs.flatten(value, self.program.name)
-        return [as_array(part, spec.dtype, spec.name) for spec, part in zip(outputs.tensors, parts, strict=True)]
+        # Copied, as a replica does: the program may use its buffer again.
+        return [np.array(as_array(part, spec.dtype, spec.name)) for spec, part in zip(outputs.tensors, parts, strict=True)]
 
     def close(self) -> None:
         """Ends its code; its ``finally`` blocks run."""

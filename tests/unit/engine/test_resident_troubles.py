@@ -3,7 +3,7 @@
 import pytest
 
 import dyorc
-from dyorc.engine.events import ReplicaLeaving
+from dyorc.engine.events import ProgramRemoved, ReplicaLeaving
 from dyorc.errors import SuspectInputError
 from tests.unit.engine.driver import World
 from tests.unit.engine.resident_world import (
@@ -127,3 +127,15 @@ def test_new_chains_begin_where_all_programs_are_loaded() -> None:
     assert len([batch for batch in world.history if batch.program == begin.name]) == 1
     assert not world.batches(join)
     world.check_nothing_is_left()
+
+
+def test_a_process_is_whole_without_a_program_that_was_removed() -> None:
+    """Otherwise it would get no new chains as long as another process was there."""
+    world = world_with("P", "Q")
+    world.want(join, 0)
+    world.finish_all()
+    world.tell(ProgramRemoved(join))
+    requests = world.submit_all(chain, [1.0, 2.0, 3.0, 4.0, 5.0])  # more than one batch takes
+    world.finish_all()
+    assert [world.result(request) for request in requests] == [8.0, 16.0, 24.0, 32.0, 40.0]
+    assert all(process.is_whole for process in world.engine.scheduler.processes.by_name.values())

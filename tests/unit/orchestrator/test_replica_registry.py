@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
@@ -306,3 +307,47 @@ async def test_a_replica_on_a_device_that_others_need_is_replaced_elsewhere_befo
     assert [(status.counts().warm, status.misplaced()) for status in (one, two)] == [(1, []), (1, [])]
     troupe.roster.want("one", 2, 0)
     assert troupe.warmed() == ["here", "there", "two"], "the device belongs to the other"
+
+
+def _program(name: str, **options: Any) -> dyorc.Program:
+    @dyorc.program(name=name, group="lm", **options)
+    def same(x: Float[np.ndarray, " batch"]) -> Float[np.ndarray, " batch"]:
+        return x
+
+    return same
+
+
+class SharedTroupe:
+    """Two processes, each with a parked replica of two programs, on one device if they have any."""
+
+    def __init__(self, device: str = "", **options: Any) -> None:
+        self.warmed: list[str] = []
+        status = StatusBoard([_program("prefill", **options), _program("decode", **options)])
+        self.roster = ReplicaRegistry(status, self._tell, lambda program, number: None)
+        for program in status.programs:
+            self.roster.want(program, 0, 2)
+        for program, process in (("prefill", "A"), ("prefill", "B"), ("decode", "B"), ("decode", "A")):
+            name = f"{program}#{process}"
+            holder = TensorHolder(name, "here", "")
+            self.roster.replica_parked(Parked(name, program, 1, holder, device=device, process=process))
+
+    def _tell(self, name: str, message: Message) -> None:
+        if isinstance(message, Warm):
+            self.warmed.append(name)
+
+    def want_one_of_each(self) -> list[str]:
+        for program in ("prefill", "decode"):
+            self.roster.want(program, 1, 1)
+        return self.warmed
+
+
+async def test_programs_of_a_group_are_loaded_in_one_process_though_another_was_parked_for_longer() -> None:
+    assert SharedTroupe().want_one_of_each() == ["prefill#A", "decode#A"]
+
+
+async def test_programs_of_a_group_take_the_device_of_their_process_once() -> None:
+    troupe = SharedTroupe("0", ray_actor_options={"num_gpus": 1})
+    assert troupe.want_one_of_each() == ["prefill#A", "decode#A"]
+    for program in ("prefill", "decode"):
+        troupe.roster.want(program, 2, 0)
+    assert troupe.warmed == ["prefill#A", "decode#A"], "the other process would need another device"

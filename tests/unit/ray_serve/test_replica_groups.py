@@ -1,5 +1,6 @@
 """Which programs share a process on Ray, and what is reserved for it."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from dyorc.errors import DefinitionError
 from dyorc.ray_serve.replica_groups import groups_of, refuse_split_groups, settle_groups
 from dyorc.ray_serve.replica_specs import ReplicaSpecs
 from dyorc.replica.assignment import ForkServerSpec, ProgramSource, ReplicaAssignment, Uplink
+from dyorc.scaling.model import Bounds
 from tests.workflows import counting
 
 _ANYWHERE = ProgramSource(folder="/", target="flow.py:flow", program="")
@@ -51,7 +53,7 @@ def test_a_group_reserves_for_one_process() -> None:
     specs = specs_of(program("prefill", group="lm"), program("alone"), program("decode", group="lm", num_replicas=2))
     assert specs.num_cpus_wanted == specs.num_cpus_at_most == 3
     assert [each.name for each in specs.firsts] == ["alone", "prefill"]
-    assert (specs.first_of("decode"), specs.first_of("alone")) == ("prefill", "alone")
+    assert (specs.group_of("decode"), specs.group_of("alone")) == (["prefill", "decode"], ["alone"])
 
 
 def test_the_process_of_a_group_gets_all_its_programs_under_one_name() -> None:
@@ -67,6 +69,21 @@ def test_the_process_of_a_group_gets_all_its_programs_under_one_name() -> None:
     assert assignment.key != specs_of(prefill).assignment(prefill, uplink).key, "a process without decode is no substitute"
 
 
+def test_the_process_of_a_new_version_serves_under_the_names_of_that_version() -> None:
+    """Under their own names, its replicas would take the calls of the old version."""
+    prefill, decode = program("prefill-2", group="lm2"), program("decode-2", group="lm2")
+    places = {
+        each: ProgramSource(folder="/", target="flow.py:flow", program=own, served_as=each.name)
+        for own, each in (("prefill", prefill), ("decode", decode))
+    }
+    specs = ReplicaSpecs(places, DeploymentConfig(), ForkServerSpec(folder=""), "here", 1.0)
+    uplink = Uplink(address="unix://link", link=LinkConfig(), transport=TransportConfig())
+    assignment = specs.assignment(prefill, uplink)
+    for copy in (assignment, assignment.for_another()):
+        assert [identity.program for _, identity in copy.replicas] == ["prefill-2", "decode-2"]
+        assert [identity.replica_id.partition("#")[0] for _, identity in copy.replicas] == ["prefill-2", "decode-2"]
+
+
 def test_a_program_that_shares_nothing_has_no_process_name() -> None:
     alone = program("alone")
     uplink = Uplink(address="unix://link", link=LinkConfig(), transport=TransportConfig())
@@ -77,8 +94,6 @@ def test_a_program_that_shares_nothing_has_no_process_name() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_replicas": "auto"}, "replicas of a group are not scaled on Ray"),
-        ({"autoscaling_config": {"min_replicas": 1, "max_replicas": 1}}, "without autoscaling_config"),
         ({"ray_actor_options": {"resources": {"fast": 2}}}, "ray_actor_options differ in 'resources'"),
     ],
 )
@@ -95,12 +110,35 @@ def test_a_group_is_not_split_over_the_server_and_ray() -> None:
     refuse_split_groups([here], [program("alone")])
 
 
-def test_no_program_is_added_to_processes_that_run() -> None:
+def test_the_programs_of_a_group_have_the_widest_bounds_that_any_declares_and_their_own_limits_of_calls() -> None:
+    wide = {"min_replicas": 1, "max_replicas": 4, "downscale_delay_s": 5, "target_ongoing_requests": 2}
+    slow = {"min_replicas": 0, "max_replicas": 2, "initial_replicas": 2, "downscale_delay_s": 60}
+    prefill = program("prefill", group="lm", autoscaling_config=wide)
+    decode = program("decode", group="lm", autoscaling_config=slow)
+    verify = program("verify", group="lm")
+    settle_groups([prefill, decode, verify])
+    expected = Bounds(min_warm=1, max_replicas=4, initial_warm=2, downscale_delay_s=60)
+    assert prefill.options.bounds == replace(expected, target_calls=2)
+    assert decode.options.bounds == verify.options.bounds == expected
+
+
+def test_a_group_may_go_cold_if_only_some_of_its_programs_say_so() -> None:
+    prefill = program("prefill", group="lm", autoscaling_config={"min_replicas": 0, "max_replicas": 2})
+    decode = program("decode", group="lm")
+    settle_groups([prefill, decode])
+    assert (decode.options.bounds.min_warm, decode.options.bounds.max_replicas) == (0, 2)
+
+
+def test_a_group_ends_with_its_last_program_and_keeps_its_processes_until_then() -> None:
     specs = specs_of(counting.begin, counting.count)
-    with pytest.raises(DefinitionError, match="restart the server with the new version"):
-        specs.add(program("verify", group="counters"), _ANYWHERE)
-    alone = program("alone")
-    specs.add(alone, _ANYWHERE)
-    assert alone in specs.firsts
+    alone, prefill, decode = program("alone"), program("prefill", group="lm2"), program("decode", group="lm2")
+    assert specs.add({alone: _ANYWHERE}) == [alone]
+    assert specs.add({prefill: _ANYWHERE, decode: _ANYWHERE}) == [prefill]
+    assert specs.group_of("decode") == ["prefill", "decode"]
+    assert specs.leave(prefill) is None
+    assert specs.companions(prefill)[0] == "lm2", "its processes may have to be started again"
+    assert specs.leave(decode) is prefill
+    specs.remove(prefill)
+    assert specs.leave(alone) is alone
     specs.remove(alone)
-    assert alone not in specs.firsts
+    assert specs.firsts == [counting.begin]

@@ -61,7 +61,20 @@ def _refusal(advice: Callable[[Any], tuple[str, str]], cannot: str) -> Callable[
 _INSTEAD = "`await` it to look at its value, or decide by `await dyorc.when(ref, predicate)`"
 
 
-@refuse_use(lambda ref: ("a Ref", _INSTEAD))
+_INSTEAD_OF_RESIDENT = "it stays in the process of its program: pass it to a program of its group, and use what that returns"
+
+
+def _advice(ref: "Ref") -> tuple[str, str]:
+    """Returns what a Ref is, and what to do in place of looking at it."""
+    if not ref.outputs.has_residents:
+        return "a Ref", _INSTEAD
+    if ref.field is None:
+        return "a Ref of several outputs", "pick one of them first, since there is a resident among them"
+    spec = ref.outputs.tensors[ref.field]
+    return (f"the resident {spec.name!r}", _INSTEAD_OF_RESIDENT) if spec.is_resident else ("a Ref", _INSTEAD)
+
+
+@refuse_use(_advice)
 class Ref:
     """A future value: the result of a call, or an input of the workflow.
 
@@ -101,14 +114,18 @@ class Ref:
 
     def __getattr__(self, name: str) -> "Ref":
         # Reached only for names that are no slots: the fields of a dataclass output.
-        if name.startswith("_") or self.field is not None or name not in self.outputs.names:
-            raise AttributeError(f"a Ref has no attribute {name!r}; `await` it to look at the value")
+        if name.startswith("_"):  # `copy` asks for such names of an object that has no slots yet
+            raise AttributeError(f"a Ref has no attribute {name!r}")
+        if self.field is not None or name not in self.outputs.names:
+            subject, instead = _advice(self)
+            raise AttributeError(f"{subject} has no attribute {name!r}; {instead}")
         return self[name]
 
     def __iter__(self) -> Iterator["Ref"]:
         """Unpacks a tuple of outputs: ``boxes, scores = detect(page)``."""
         if self.field is not None or self.outputs.kind is not OutputKind.TUPLE:
-            raise TypeError(f"a Ref cannot be iterated over yet, only a tuple of outputs can be unpacked; {_INSTEAD}")
+            subject, instead = _advice(self)
+            raise TypeError(f"{subject} cannot be iterated over yet, only a tuple of outputs can be unpacked; {instead}")
         return iter([Ref(self.future, self.outputs, at) for at in range(len(self.outputs.tensors))])
 
     def __repr__(self) -> str:

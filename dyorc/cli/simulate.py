@@ -39,7 +39,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def simulate_one(
     context: typer.Context,
     workload: Annotated[
-        str, typer.Option(help="guard, cascade, router, halting, fanout, agent, nested, coin, chat or relay.")
+        str, typer.Option(help="guard, cascade, router, halting, fanout, agent, nested, coin, captions, chat or relay.")
     ] = "guard",
     policy: Annotated[str, typer.Option(help="timer, timer:SECONDS, greedy, hold, speculate or oracle.")] = "speculate",
     rate: Annotated[float | None, typer.Option(callback=finite, min=0.001, help="Requests a second on average.")] = None,

@@ -173,6 +173,14 @@ class ProgramStarved(msgspec.Struct, frozen=True):
     error: str
 
 
+class RebuildFailed(msgspec.Struct, frozen=True):
+    """A program's `rebuild` has failed for the first time. The calls of the chain run again, one by one."""
+
+    program: str
+    workflow: str
+    error: str
+
+
 class ReplaceReplica(msgspec.Struct, frozen=True):
     """A replica hangs: replace it. The engine has already forgotten it."""
 
@@ -205,4 +213,5 @@ Action: TypeAlias = (
     | ReplaceReplica
     | ParkReplica
     | ProgramStarved
+    | RebuildFailed
 )

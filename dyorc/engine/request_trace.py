@@ -93,6 +93,8 @@ class CallTrace(msgspec.Struct, eq=False, gc=False):
             (no longer needed).
         error: Why it failed.
         depth: How many workflows deep the one that asked was called; 0: it is the request's own.
+        dropped: Why a resident that it returned was dropped and has not been made again: ``evicted`` for want of room, ``moved``
+            to another process, or ``overwritten``. Empty: it was not, or it was lost.
     """
 
     call_id: int
@@ -113,6 +115,7 @@ class CallTrace(msgspec.Struct, eq=False, gc=False):
     outcome: str = "waiting"
     error: str = ""
     depth: int = 0
+    dropped: str = ""
 
 
 def span_of_call(request: TraceContext, call: CallTrace) -> TraceContext:
@@ -166,12 +169,44 @@ class TraceNote(msgspec.Struct, eq=False, gc=False):
     """Something else that happened to a request.
 
     Attributes:
-        event: ``lost`` or ``recomputed``: a result of the program. ``answered``: the request.
+        event: ``lost`` or ``recomputed``: a result of the program. ``evicted``: a resident of it, for want of room. ``remade``:
+            one that was dropped is about to be made again. ``waited_for_room``: a call of it that begins a chain of residents,
+            until now. ``answered``: the request.
+        why: What had become of a resident that is remade, as `CallTrace.dropped` says it.
+        by: What makes it again: ``rebuild`` of the program, or its ``call``.
     """
 
     at_ns: int
     event: str
     program: str = ""
+    why: str = ""
+    by: str = ""
+
+    def facts(self) -> "Step":
+        """Returns what is known of it, as plain values."""
+        facts = {"program": self.program, "why": self.why, "by": self.by}
+        return {name: fact for name, fact in facts.items() if fact}
+
+    def text(self) -> str:
+        """Returns a sentence for people."""
+        return _SENTENCES.get(self.event, self.event).format(
+            program=self.program, why=_DROPPED.get(self.why, self.why), by=_REMADE_BY.get(self.by, self.by)
+        )
+
+
+_SENTENCES = {
+    "lost": "the result of {program} was lost with its replica; it is computed again",
+    "recomputed": "the result of {program} has been computed again",
+    "evicted": "a resident of {program} was evicted to make room for others",
+    "remade": "a resident of {program} that {why} is made again {by}",
+    "waited_for_room": "{program} has waited for room for its resident",
+}
+_DROPPED = {
+    "evicted": "was evicted",
+    "moved": "was needed in another process",
+    "overwritten": "was overwritten",
+}
+_REMADE_BY = {"rebuild": "by the program's rebuild", "call": "by running its call again"}
 
 
 class RequestTrace:
@@ -312,7 +347,7 @@ def _step(entry: CallTrace | DecisionTrace | PartTrace | TraceNote, before: int)
         case PartTrace():
             return entry.sent_ns, "part", {"index": entry.index}
         case TraceNote():
-            return entry.at_ns, entry.event, {"program": entry.program} if entry.program else {}
+            return entry.at_ns, entry.event, entry.facts()
 
 
 def _step_of_call(call: CallTrace, before: int) -> tuple[int, str, Step]:

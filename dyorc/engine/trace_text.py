@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from dyorc.engine.request_trace import Step
+from dyorc.engine.request_trace import Step, TraceNote
 
 MAX_ALIKE = 8
 """More calls of one program, or decisions at one place, are one line."""
@@ -86,10 +86,6 @@ def _describe(step: Step) -> str:
             return _describe_dispatch(step)
         case "done":
             return f"{step['program']} is done"
-        case "lost":
-            return f"the result of {step['program']} was lost with its replica; it is computed again"
-        case "recomputed":
-            return f"the result of {step['program']} has been computed again"
         case "failed":
             return f"{step['program']} failed: {step['error']}"
         case "part":
@@ -97,7 +93,7 @@ def _describe(step: Step) -> str:
         case "decided":
             return _describe_decision(step)
         case event:
-            return str(event)
+            return TraceNote(0, str(event), step.get("program", ""), step.get("why", ""), step.get("by", "")).text()
 
 
 def _describe_dispatch(step: Step) -> str:

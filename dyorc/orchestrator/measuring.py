@@ -131,12 +131,12 @@ class ReplicaMeasuring:
             if program_and_replica is None:
                 readings.add(catalogue.ARENA_SIZE, usage.size_bytes)
                 readings.add(catalogue.ARENA_USED, usage.used_bytes)
-                readings.add(catalogue.ARENA_RESIDENT, usage.resident_bytes)
+                readings.add(catalogue.ARENA_MEMORY, usage.resident_bytes)
             else:
                 program = program_and_replica[0].name
                 readings.add(catalogue.REPLICA_ARENA_SIZE, usage.size_bytes, program)
                 readings.add(catalogue.REPLICA_ARENA_USED, usage.used_bytes, program)
-                readings.add(catalogue.REPLICA_ARENA_RESIDENT, usage.resident_bytes, program)
+                readings.add(catalogue.REPLICA_ARENA_MEMORY, usage.resident_bytes, program)
         readings.add(catalogue.ARENA_FILL, max(map(_fill, usages.values()), default=0.0))
 
 

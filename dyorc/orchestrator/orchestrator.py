@@ -38,6 +38,7 @@ from dyorc.engine.actions import (
     GrantParts,
     ParkReplica,
     ProgramStarved,
+    RebuildFailed,
     ReleaseTensors,
     ReplaceReplica,
     SetTimer,
@@ -460,6 +461,8 @@ class Orchestrator:
                 self._fleet.park(replica_id)
             case ProgramStarved(program=program, error=error):
                 self.status.starve(program, error)
+            case RebuildFailed(program=program, workflow=workflow, error=error):
+                _log.warning("rebuild_failed", program=program, workflow=workflow, error=error)
             case ReplaceReplica(replica_id=replica_id, reason=reason):
                 self._barrier.forget(replica_id)
                 self._fleet.give_up(replica_id, reason)

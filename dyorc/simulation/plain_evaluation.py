@@ -13,7 +13,7 @@ from dyorc.authoring.context import current_recorder
 from dyorc.authoring.decisions import Decision, Gather
 from dyorc.authoring.program import Program
 from dyorc.authoring.ref import Ref
-from dyorc.authoring.signature import StaticValue
+from dyorc.authoring.signature import StaticValue, StreamSpec
 from dyorc.authoring.spec import TensorSpec
 from dyorc.authoring.stream import END_OF_STREAM, NextPart, Stream
 from dyorc.authoring.workflow import Workflow
@@ -56,33 +56,44 @@ class _PlainRun:
     def call(
         self, callee: Program | Workflow, tensors: Sequence[Any], statics: tuple[StaticValue, ...], streams: Sequence[Any] = ()
     ) -> Ref | Stream:
-        if streams:
-            raise InternalError(f"a simulated workflow passes a stream to {callee!r}")
         values = [as_operand(_look(value) if isinstance(value, Ref) else value) for value in tensors]
         outputs = callee.signature.outputs
         if not isinstance(callee, Program):
-            results = self.evaluate(callee, values, statics)
+            results = self.evaluate(callee, values, statics, streams)
+        elif streams:
+            results = self._read(callee, values, streams)
         elif callee.is_streaming:
             results = tuple(draw_parts(callee.name, float(values[0]), callee.options.max_parts))
-            self.calls.append((callee, results[0]))
         else:
             results = (value_of(callee, values),)
-            self.calls.append((callee, results[0]))
+        if isinstance(callee, Program):
+            self.calls.extend([(callee, result) for result in results[:1]])
         refs = [Ref(Future.ready(None, tensor_of(value)), outputs) for value in results]
         return Stream(refs, outputs) if callee.is_streaming else refs[0]
+
+    @staticmethod
+    def _read(program: Program, values: Sequence[Value], streams: Sequence[Stream]) -> tuple[Value, ...]:
+        """Returns what a program yields for each part of the stream that it reads, or returns after the last."""
+        (stream,) = streams
+        parts = [as_operand(_look(part)) for part in stream.parts]
+        if program.is_streaming:
+            return tuple([value_of(program, [part, *values]) for part in parts])
+        return (value_of(program, [*parts, *values]),)
 
     def mistake(self, error: InvalidInputError) -> WorkflowError:
         """Returns the workflow's own error."""
         return WorkflowError(str(error))
 
-    def evaluate(self, workflow: Workflow, values: Sequence[Value], statics: Sequence[StaticValue]) -> tuple[Value, ...]:
+    def evaluate(
+        self, workflow: Workflow, values: Sequence[Value], statics: Sequence[StaticValue], streams: Sequence[Stream] = ()
+    ) -> tuple[Value, ...]:
         """Steps a workflow from its start to its end. Returns its result, or its parts."""
         signature = workflow.signature
-        tensors, rest = iter(values), iter(statics)
-        arguments = [
+        tensors, rest, read = iter(values), iter(statics), iter(streams)
+        arguments: list[Any] = [
             Ref(Future.ready(None, tensor_of(next(tensors))), signature.input_group, 0)
             if isinstance(spec, TensorSpec)
-            else next(rest)
+            else next(read if isinstance(spec, StreamSpec) else rest)
             for spec in signature.parameters
         ]
         opened: Any = workflow.function(*arguments)
@@ -186,7 +197,7 @@ class OraclePredictor:
         if future.is_at_hand:
             return as_operand(future.array(0))
         producer = future.producer
-        if producer is None or isinstance(future, Cell):
+        if producer is None or producer.streams or isinstance(future, Cell):
             return None
         operands: list[Value] = []
         for argument in producer.arguments:

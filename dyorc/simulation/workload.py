@@ -32,16 +32,19 @@ class Deployment:
     """A program with its cost and its replicas.
 
     A batch of n calls takes ``base_s + item_s * n`` seconds, or as long as was measured. If the program declares what a call
-    costs, n is the cost of the batch; if it yields, see `dyorc.simulation.yielding`.
+    costs, n is the cost of the batch; if it yields, see `dyorc.simulation.yielding`;
+    if it reads a stream, see `dyorc.simulation.reading`.
 
     Attributes:
         compute: Returns the outputs of one call from its inputs, which carry their data; by default what `draw` would return.
         measured: Sizes of batches and their seconds, by size; linear between them. From 1 up to at least `max_batch_size`;
             then there is no `base_s` and no `item_s`.
-        mean_cost: What a call costs on average, if the program declares a cost: for the saturation rate.
+        mean_cost: What a call costs on average, if the program declares a cost, or how many parts it reads, if it reads a
+            stream: for the saturation rate.
 
     Raises:
-        InvalidInputError: If the measured times leave out sizes, are not positive, or come with a line.
+        InvalidInputError: If the measured times leave out sizes, are not positive, or come with a line; or if the program reads
+            several streams.
     """
 
     program: Program
@@ -53,6 +56,8 @@ class Deployment:
     mean_cost: float = 1.0
 
     def __post_init__(self) -> None:
+        if len(self.program.signature.streams) > 1:
+            raise InvalidInputError(f"program {self.program.name!r} reads several streams; a simulated one reads at most one")
         if not self.measured:
             return
         name, max_size = self.program.name, self.program.options.max_batch_size
@@ -86,6 +91,8 @@ class Deployment:
     def full_batch_item_s(self) -> float:
         """A call's share of a full batch, in seconds; of a program that yields, its share of a replica's time."""
         program, max_size = self.program, self.program.options.max_batch_size
+        if program.signature.streams:
+            return (self.base_s + self.item_s * self.mean_cost) / program.max_ongoing
         if program.is_streaming:
             return (self.base_s + self.item_s * (1 + program.options.max_parts) / 2) / program.max_ongoing
         if (max_cost := program.options.max_batch_cost) is not None:

@@ -29,6 +29,7 @@ from dyorc.engine.actions import (
     GrantParts,
     ParkReplica,
     ProgramStarved,
+    RebuildFailed,
     ReleaseTensors,
     ReplaceReplica,
     SetTimer,
@@ -38,6 +39,7 @@ from dyorc.engine.engine import Engine
 from dyorc.engine.events import BatchDone, Event, PartTaken, ReplicaJoined, RequestArrived, TimerFired, ValueFetched
 from dyorc.errors import DeadlineError, InternalError, InvalidInputError
 from dyorc.simulation.plain_evaluation import operand_of, tensor_of
+from dyorc.simulation.reading import ReadingCalls
 from dyorc.simulation.value_draws import value_of
 from dyorc.simulation.workload import NS_PER_S, Deployment
 from dyorc.simulation.yielding import YieldingCalls
@@ -57,7 +59,8 @@ class WorldObserver(Protocol):
         ...
 
     def dispatched(self, program: str, outputs: Sequence[tuple[TensorRef, ...]], execute_ns: int) -> None:
-        """Observes a batch that is sent; `outputs` is what each of its calls will return, `execute_ns` its cost."""
+        """Observes a batch that is sent; `outputs` is what each of its calls will return, `execute_ns` its cost. A call that
+        reads a stream is observed when it ends."""
         ...
 
     def answered(self, request_id: int, tensors: tuple[TensorRef, ...], now_ns: int) -> None:
@@ -130,7 +133,12 @@ class World:
             d.program.name: [d.batch_ns(size) for size in range(d.program.options.max_batch_size + 1)] for d in deployments
         }
         self._by_cost = {d.program.name: d for d in deployments if d.program.call_cost is not None}
-        self._yielding = YieldingCalls(deployments, lambda after_ns, deed: self.at(self.now_ns + after_ns, deed), self._link_ns)
+
+        def after(after_ns: int, deed: Deed) -> None:
+            self.at(self.now_ns + after_ns, deed)
+
+        self._yielding = YieldingCalls(deployments, after, self._link_ns)
+        self._reading = ReadingCalls(deployments, after, self._link_ns, observer.dispatched)
         self._compute = {d.program.name: d.compute or partial(_drawn, d.program) for d in deployments}
         self._replicas = machines.replicas
         self._scaling = None if isinstance(machines.replicas, Mapping) else machines.replicas
@@ -227,18 +235,25 @@ class World:
                 self._scaling.parked(replica_id)
             case GrantParts():
                 self._yielding.grant(action)
+                self._reading.grant(action)
             case CancelBatch():
                 self._yielding.cancel(action)
+                self._reading.cancel(action)
             case FeedPart():
-                raise InternalError("a part of a stream for a simulated program, which takes none")
+                self._reading.feed(action)
             case ReplaceReplica(replica_id=replica_id, reason=reason):
                 raise InternalError(f"the engine gave up simulated replica {replica_id}: {reason}")
+            case RebuildFailed():
+                raise InternalError(f"a resident was to be rebuilt, and simulated programs have none: {action}")
             case _:
                 assert_never(action)
 
     def _dispatch(self, action: DispatchBatch) -> None:
         """Sends a batch to its replica, which runs it after those before it; its result takes the same way back."""
         name = action.program.name
+        if action.program.signature.streams:
+            self._reading.dispatch(action)
+            return
         if action.program.is_streaming:
             parts, execute_ns = self._yielding.dispatch(action)
             self._observer.dispatched(name, parts[:1], execute_ns)

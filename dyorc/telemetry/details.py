@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from dyorc.engine.request_trace import BatchTrace, CallTrace, DecisionTrace, RequestTrace, TraceNote
+from dyorc.engine.request_trace import BatchTrace, CallTrace, DecisionTrace, RequestTrace
 from dyorc.telemetry.diagnosis import Diagnosis, diagnose
 from dyorc.telemetry.record import RequestRecord
 from dyorc.telemetry.record_store import MaySee, RecordStore
@@ -50,7 +50,7 @@ def details(record: RequestRecord, store: RecordStore, cell: int, may_see: MaySe
         "parts": [
             {"index": part.index, "sent_ms": clock.ms(part.sent_ns), "taken_ms": clock.ms(part.taken_ns)} for part in story.parts
         ],
-        "notes": [{"at_ms": clock.ms(note.at_ns), "text": _text(note)} for note in story.notes],
+        "notes": [{"at_ms": clock.ms(note.at_ns), "text": note.text()} for note in story.notes],
     }
 
 
@@ -166,9 +166,3 @@ def _decision(decision: DecisionTrace, clock: _Clock) -> Json:
         "outcome": decision.outcome,
         "gains_ms": decision.gains_ms,
     }
-
-
-def _text(note: TraceNote) -> str:
-    if note.event == "lost":
-        return f"the result of {note.program} was lost; it is computed again"
-    return f"the result of {note.program} has been computed again"

@@ -46,7 +46,7 @@ async def test_a_request_is_explained_worst_first(served: Served) -> None:
     assert lines[1] == "  130 ms of 170 ms: the call of 'polish' waited for a replica that was running wrong guesses"
     text = "\n".join(lines)
     assert "decision at app.py:7: unsure; guessed sure (p = 0.90), cost others 130.0 ms" in text
-    assert "30.0 ms: the result of small was lost; it is computed again" in text
+    assert "30.0 ms: the result of small was lost with its replica; it is computed again" in text
     assert "full; with r2, #9" in text
     (wrong,) = [line for line in lines if "guess, wrong" in line]
     assert 40 < wrong.count("▓") < 60

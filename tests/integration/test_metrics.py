@@ -97,7 +97,7 @@ async def test_the_memory_and_time_of_replica_processes_count() -> None:
         file = Path(arithmetic.__file__)
         await stack.start_process(f"{file}:quadruple", arithmetic.double, "one")
         found = await scrape(stack)
-    assert found["dyorc_replica_resident_bytes", "double"] > 2**20
+    assert found["dyorc_replica_memory_bytes", "double"] > 2**20
     assert found["dyorc_replica_cpu_seconds_total", "double"] > 0
     assert found["dyorc_replica_arena_size_bytes", "double"] > 0
 
@@ -154,7 +154,7 @@ async def test_what_all_processes_have_counted_is_added_up_and_nothing_is_lost(
     assert readings.of(catalogue.CELL_STARTS) == {(): num_starts}
     assert readings.of(catalogue.CELLS) == {(): 1}, "of the ones that answer, and the other one here is no real one"
     assert kept["dyorc_jobs_submitted_total"] == [[[], num_submitted - 110]], "the next process goes on from there"
-    assert "dyorc_process_resident_bytes" not in kept
+    assert "dyorc_process_memory_bytes" not in kept
     assert others.num_counted >= 2
 
 

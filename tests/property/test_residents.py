@@ -16,6 +16,7 @@ from dyorc.engine.engine_context import Host
 from tests.effort import examples
 from tests.property.tallies import Tally, comes_across
 from tests.property.test_speculation import AGGRESSIVE, OFF, predictor_of
+from tests.unit.engine.dispatched import Dispatched
 from tests.unit.engine.driver import World
 
 Number = Float[np.ndarray, ""]
@@ -213,7 +214,9 @@ class Processes:
         self.random = Random(seed)
         self.trouble = trouble
         self.num_losses = self.num_joined = 0
-        self.seen: dict[str, int] = dict.fromkeys(("losses", "evictions", "rebuilds", "guesses", "two processes"), 0)
+        self.seen: dict[str, int] = dict.fromkeys(("losses", "evictions", "rebuilds", "guesses", "two processes", "limits"), 0)
+        self.known_programs: set[str] = set()
+        self.first_batches: set[int] = set()
         for _ in range(num_processes):
             self.join()
 
@@ -232,6 +235,15 @@ class Processes:
             self.world.leave(replica_id)
         self.join()
 
+    def submit(self, workflow: dyorc.Workflow, asked: list[float], weights: list[float]) -> list[int]:
+        """Lets a request arrive for each input, together, of tenants with these weights in turn. Returns their ids."""
+        arrivals = [
+            self.world.arrival(workflow, x, tenant=f"tenant {at % len(weights)}", weight=weights[at % len(weights)])
+            for at, x in enumerate(asked)
+        ]
+        self.world.tell(*arrivals)
+        return [arrival.request_id for arrival in arrivals]
+
     def run(self) -> None:
         world = self.world
         for _ in range(20_000):
@@ -248,7 +260,9 @@ class Processes:
             self.seen["guesses"] += any(call.is_guess for call in world.engine.scheduler.batches[batch.action.batch_id].calls)
             self.seen["rebuilds"] += bool(batch.action.chain)
             world.advance(0.01)  # without it, nothing is known of the demand, and no guess is made
-            world.finish(batch, self.random.choice([0.001, 0.01]))
+            event = world.outcome(batch, self.random.choice([0.001, 0.01]))
+            self.check_limit(batch)
+            world.tell(event)
             processes = world.engine.scheduler.processes
             self.seen["two processes"] += sum(bool(process.residents) for process in processes.by_name.values()) > 1
         else:
@@ -261,15 +275,34 @@ class Processes:
             held = [rows[0] for block, rows in self.world.stored.items() if block[0] == process.name]
             assert process.num_bytes == sum(_ITEM_BYTES * len(state) for state in held)
 
+    def check_limit(self, batch: Dispatched) -> None:
+        """A process holds no more than it should while a batch runs, unless all is of one request, or the batch was sent when
+        nothing was known of the program."""
+        process = self.world.engine.scheduler.processes.by_name.get(self.world.process_of[batch.action.replica_id])
+        if process is None or process.limit is None:
+            return
+        if batch.program not in self.known_programs:
+            self.known_programs.add(batch.program)
+            sent = [batch, *self.world.in_flight.values()]
+            self.first_batches |= {each.action.batch_id for each in sent if each.program == batch.program}
+        calls = self.world.engine.scheduler.batches[batch.action.batch_id].calls
+        requests = process.requests() | {call.segment.task.request for call in calls}
+        held = sum(_ITEM_BYTES * len(rows[0]) for block, rows in self.world.stored.items() if block[0] == process.name)
+        if batch.action.batch_id not in self.first_batches and len(requests) > 1:
+            assert held <= process.limit, f"{held} of {process.limit} bytes, for {len(requests)} requests"
+            self.seen["limits"] += held > process.limit // 2
+
     @property
     def num_evictions(self) -> int:
         return sum(self.world.engine.scheduler.report(name).get("num_evicted", 0) for name in self.programs)
 
 
 _TALLY = Tally()
+_weights = st.one_of(st.just([1.0]), st.lists(st.sampled_from([1e-3, 1.0]), min_size=2, max_size=3))
+"""The weights of tenants, whose turns need not be in the order of their requests."""
 
 
-@comes_across(_TALLY, "guesses", "losses", "evictions", "rebuilds", "two processes")
+@comes_across(_TALLY, "guesses", "losses", "evictions", "rebuilds", "two processes", "limits")
 @settings(max_examples=examples(400, share=1.0))
 @given(
     plan=plans,
@@ -277,17 +310,25 @@ _TALLY = Tally()
     num_processes=st.integers(1, 3),
     limit=st.sampled_from([None, 200, 60, 24, 8]),
     can_rebuild=st.booleans(),
+    weights=_weights,
     seed=st.integers(0, 2**32),
     trouble=st.sampled_from([0.0, 0.0, 0.1, 0.3]),
 )
 def test_every_chain_ends_with_the_value_of_plain_python(
-    plan: Plan, asked: list[float], num_processes: int, limit: int | None, can_rebuild: bool, seed: int, trouble: float
+    plan: Plan,
+    asked: list[float],
+    num_processes: int,
+    limit: int | None,
+    can_rebuild: bool,
+    weights: list[float],
+    seed: int,
+    trouble: float,
 ) -> None:
     programs = programs_with(limit, can_rebuild=can_rebuild)
     workflow = workflow_of(plan, programs)
     for speculation in (AGGRESSIVE, OFF):
         processes = Processes(programs, num_processes, speculation, seed, trouble)
-        requests = processes.world.submit_all(workflow, asked)
+        requests = processes.submit(workflow, asked, weights)
         processes.run()
         assert [float(processes.world.result(request)) for request in requests] == [meaning_of(plan, x) for x in asked]
         processes.world.check_nothing_is_left()
@@ -312,6 +353,7 @@ _turns = st.lists(
     num_processes=st.integers(2, 3),
     limit=st.sampled_from([None, 500, 250, 120, 60, 8]),
     can_rebuild=st.booleans(),
+    weights=_weights,
     seed=st.integers(0, 2**32),
 )
 def test_chains_that_meet_are_evicted_a_bounded_number_of_times(
@@ -321,13 +363,14 @@ def test_chains_that_meet_are_evicted_a_bounded_number_of_times(
     num_processes: int,
     limit: int | None,
     can_rebuild: bool,
+    weights: list[float],
     seed: int,
 ) -> None:
     """Each moves once to the home of its task; without a home they went back and forth for ever."""
     programs = programs_with(limit, can_rebuild=can_rebuild)
     processes = Processes(programs, num_processes, OFF, seed, trouble=0.0)
     workflow = meeting(turns, num_chains, programs)
-    requests = processes.world.submit_all(workflow, asked)
+    requests = processes.submit(workflow, asked, weights)
     num_residents = num_chains + sum(kind != "join" for kind, _, _ in turns)
     processes.run()
     assert [float(processes.world.result(each)) for each in requests] == [meaning_of_meeting(turns, num_chains, x) for x in asked]

@@ -255,11 +255,13 @@ class Request:
         has_stored: Whether any of its tensors was ever stored and not carried along in a message.
         is_untaken: Whether its answer's tensors have not been read yet; the request is kept until they have.
         num_answers: How many times it was answered, because the tensors were lost before they were read.
+        may_rebuild: Whether programs' `rebuild` makes its lost residents again; not once one has failed.
     """
 
     __slots__ = (
         "arrived_ns", "context", "failed_effects", "has_effects", "has_stored", "is_answered", "is_untaken", "keeping",
-        "num_answers", "num_calls", "num_effects", "num_guessed", "pinned", "raised", "release_at", "release_residents_at",
+        "may_rebuild", "num_answers", "num_calls", "num_effects", "num_guessed", "pinned", "raised", "release_at",
+        "release_residents_at",
         "request_id", "restoring", "root", "waits_for_effects", "yielding",
     )  # fmt: skip
 
@@ -283,6 +285,7 @@ class Request:
         self.is_answered = False
         self.is_untaken = False
         self.num_answers = 0
+        self.may_rebuild = True
         self.yielding: dict[Entry, None] = {}
 
     def add_effect(self) -> None:

@@ -74,9 +74,7 @@ class BatchEndings:
             learn_from_batch(batch, event.execute_s, self._turn.now_ns)
         count_batch(batch, event, self._turn.now_ns)
         if (process := batch.replica.process) is not None:
-            for call, outputs in zip(batch.calls, event.outputs, strict=True):
-                self._residents.processes.add(process, call, outputs)
-            pool.record.num_rebuilt += bool(batch.calls[0].chain)
+            self._residents.batch_done(process, pool, batch.calls, event.outputs)
         if batch.calls[0].is_suspect:  # it is alone
             self._retrying.clear_suspect(batch.calls[0], pool)
         ended = self._turn.ended

@@ -9,6 +9,7 @@ there is room (`youngest`).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
 from typing import Any
 
 import msgspec
@@ -20,8 +21,20 @@ from dyorc.engine.estimators import Average
 from dyorc.engine.events import ReplicaJoined
 from dyorc.engine.model.program_call import Call
 from dyorc.engine.model.request_tree import Request, Task
+from dyorc.engine.request_trace import TraceNote
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import Replica
+
+
+class DropReason(Enum):
+    """Why a resident is dropped that is still needed. All are made again."""
+
+    EVICTED = "evicted"
+    """Others need its room."""
+    MOVED = "moved"
+    """It is needed in another process."""
+    OVERWRITTEN = "overwritten"
+    """A call has changed it, as it was declared to."""
 
 
 class Resident(msgspec.Struct, frozen=True, gc=False, eq=False):
@@ -95,14 +108,37 @@ class Process:
         """Returns the requests that have residents here."""
         return {resident.task.request for resident in self.residents.values()}
 
-    def room_for(self, task: Task) -> int:
-        """Returns how many new chains fit, if those that have begun grow as expected; at least one if there is none."""
+    def room_for(self, own: Task, num_bytes: int) -> int:
+        """Returns how many new chains fit, if those that have begun need as much as they ever did, and no less than others; at
+        least one if nothing is here.
+
+        Args:
+            own: The task of the first of them.
+            num_bytes: What its first resident comes to.
+        """
         if self.limit is None:
             return 2**30
-        expected = max(1, task.most_resident_bytes, int(self.chain_bytes.value))
-        begun = sum(max(now, int(self.chain_bytes.value)) for now in self.bytes_by_task().values())
+        held = self.bytes_by_task()
+        needs = [task.most_resident_bytes for task in held]
+        usual = max(int(self.chain_bytes.value), sum(needs) // len(needs) if needs else 0)
+        begun = sum(now if task is own else max(task.most_resident_bytes, usual) for task, now in held.items())
+        expected = max(1, max(own.most_resident_bytes, usual) - held.get(own, 0), num_bytes)
         number = (self.limit - begun) // expected
         return number if number > 0 else int(not self.residents)
+
+    def num_fitting(self, first: int, added: Sequence[int]) -> int:
+        """Returns how many calls can run together so that what they add fits; 0 if not even the first.
+
+        Args:
+            first: What the first of them adds, in bytes.
+            added: What each adds.
+        """
+        if self.limit is None:
+            return 2**30
+        room = self.limit - self.num_bytes
+        if sum(added) <= room:
+            return 2**30
+        return max(1, room // max(added)) if first <= room else 0
 
     @property
     def is_full(self) -> bool:
@@ -288,7 +324,7 @@ class Processes:
         resident.task.resident_bytes -= resident.num_bytes
         return resident.task
 
-    def evict(self, blocks: Iterable[BlockId], *, is_counted: bool = True) -> None:
+    def evict(self, blocks: Iterable[BlockId], reason: DropReason, now_ns: int) -> None:
         """Drops residents, to be computed again when they are needed. That is no failure: it does not count as a loss."""
         in_use = {block for process in self.by_name.values() for block in process.blocks_in_use()}
         for block in blocks:
@@ -297,7 +333,11 @@ class Processes:
             if process is None or resident is None:
                 continue
             resident.call.num_losses -= 1
-            if is_counted:
+            if (trace := resident.call.trace) is not None and trace.dropped != reason.value:
+                trace.dropped = reason.value
+                if reason is DropReason.EVICTED and (story := resident.call.context.story) is not None:
+                    story.note(TraceNote(now_ns, "evicted", resident.call.callee.name))
+            if reason is not DropReason.OVERWRITTEN:
                 self._statistics.of_program(resident.call.callee.name).num_evicted += 1
             if block in in_use:
                 self._leases.lose([block])  # its batch may go on reading

@@ -20,7 +20,7 @@ class CallQueue:
     (`dyorc.engine.scheduling.fair_shares`); with a single tenant, nothing is counted. Groups that must be retried on their own go
     before all others.
 
-    Cost: logarithmic in the queue's length, per call; no operation but `take_out` looks at all calls.
+    Cost: logarithmic in the queue's length, per call; only `take_out`, `oldest` and `advance` look at all calls.
 
     Args:
         price: Of a slot in a batch of this many calls, each of this cost, in any unit: what it takes from a tenant's share.
@@ -125,6 +125,17 @@ class CallQueue:
     def first(self) -> Call | None:
         """Returns the next call, or one of the group to be retried that goes before it; None if none waits."""
         return next((call for group in self._retries for call in group if call in self._retrying), None) or self.peek()
+
+    def oldest(self) -> Call | None:
+        """Returns the most urgent call of all tenants; None if none waits. Cost: looks at all calls."""
+        return min(self, key=lambda call: (call.order, call.call_id), default=None)
+
+    def advance(self, call: Call) -> None:
+        """Puts a waiting call in front of all others, alone. Its tenant pays for it as for any. Cost: looks at all calls."""
+        self.take_out(lambda other: other is call)
+        self._retries.appendleft([call])
+        self._retrying.add(call)
+        self._count()
 
     def take(self, max_size: int, end_ns: int = 0) -> tuple[list[Call], bool, list[Call]]:
         """Takes the next batch; empty if no call waits, or only calls that are too late.

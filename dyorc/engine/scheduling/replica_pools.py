@@ -19,6 +19,7 @@ from dyorc.engine.scheduling.lanes import Lanes
 from dyorc.engine.scheduling.latency import LatencyModel, LeastLatency, LoopRatio, MeanCost
 from dyorc.engine.scheduling.queues import CallQueue
 from dyorc.engine.scheduling.replicas import NEVER_NS, Batch, Replica
+from dyorc.engine.scheduling.resident_growth import ResidentGrowth
 from dyorc.engine.scheduling.suspects import SuspectQueue
 from dyorc.engine.timers import Timer
 from dyorc.errors import DyOrcError
@@ -98,6 +99,8 @@ class ReplicaPool:
         load_error: Why no replica can load the program; None if one can.
         num_starved: Batches that failed for want of memory since the last one that ran.
         has_process: Whether its replicas share processes with others, or hold residents there.
+        growth: What its residents come to.
+        no_room_ns: When a call last waited because no process had room for its resident; 0: never.
         bound: Calls that wait for a process, by its name; the other queues hold calls that can run anywhere.
     """
 
@@ -110,6 +113,8 @@ class ReplicaPool:
         self.suspects = SuspectQueue(self.queue, self.queue_of, program.options.bounds.max_replicas, max_wait_ns)
         self.guesses = Lanes(CallState.GUESSED, Call.guess)
         self.has_process = program.shares_process
+        self.growth = ResidentGrowth()
+        self.no_room_ns = 0
         self.bound: dict[str, BoundCalls] = {}
         self.latency = LatencyModel()
         self.mean_cost = MeanCost()

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dyorc.core.tensor import BlockId
 from dyorc.engine.actions import FormReason
 from dyorc.engine.model.program_call import Call
+from dyorc.engine.request_trace import TraceNote
 from dyorc.engine.scheduling.batch_forming import BatchFormer, by_cost, fair_size
+from dyorc.engine.scheduling.bound_calls import BoundCalls
 from dyorc.engine.scheduling.lanes import Lanes
 from dyorc.engine.scheduling.processes import Process
 from dyorc.engine.scheduling.queues import CallQueue
@@ -46,52 +48,90 @@ class ResidentFormer:
         for replica, process in _idle(pool):
             bound = pool.bound.get(process.name)
             if bound is not None and bound.queue.size:
-                while process.is_full and (blocks := process.youngest()):
-                    self._evict(blocks)
-                if bound.queue.size and (formed := self._form(pool, replica, bound.queue, bound.guesses, 2**30, now_ns)):
+                max_calls = self._fit(pool, process, bound)
+                if max_calls and (formed := self._form(pool, replica, bound.queue, bound.guesses, max_calls, now_ns)):
                     return formed
         if not pool.queue.size:
             return None
-        place = self._place(pool)
+        place = self._place(pool, now_ns)
         if place is None:
             return None
         replica, max_calls = place
-        return self._form(pool, replica, pool.queue, pool.guesses, max_calls, now_ns)
+        formed = self._form(pool, replica, pool.queue, pool.guesses, max_calls, now_ns)
+        if formed is not None and pool.no_room_ns:
+            for call in formed.calls:
+                if call.trace is not None and call.submitted_ns <= pool.no_room_ns and (story := call.context.story) is not None:
+                    story.note(TraceNote(now_ns, "waited_for_room", pool.program.name))
+        return formed
 
-    def _place(self, pool: ReplicaPool) -> tuple[Replica, int] | None:
+    def _fit(self, pool: ReplicaPool, process: Process, bound: BoundCalls) -> int:
+        """Returns how many calls that are bound to a process have room for what they return; 0 if none is left. If not even the
+        next has, the youngest request gives up its residents; if there is only one, it may exceed the limit."""
+        while (call := bound.queue.first()) is not None:
+            number = _num_fitting(pool, process, call, bound)
+            if number:
+                return number
+            task = call.segment.task
+            task.most_resident_bytes = max(task.most_resident_bytes, task.resident_bytes + pool.growth.expect(call))
+            blocks = process.youngest()
+            if not blocks:
+                return 1
+            self._evict(blocks)
+        return 0
+
+    def _place(self, pool: ReplicaPool, now_ns: int) -> tuple[Replica, int] | None:
         """Returns where the next unbound call goes, and how many such calls may go there."""
         first = pool.queue.first()
         if first is None:
             return None
-        places = [
-            (replica, process)
-            for replica, process in _idle(pool)
-            if not process.is_leaving and not _is_another_first(pool, process, first)
-        ]
-        if not places:
-            return None
-        if not pool.program.signature.outputs.has_residents:
+        idle = [(replica, process) for replica, process in _idle(pool) if not process.is_leaving]
+        has_residents = pool.program.signature.outputs.has_residents
+        places = [place for place in idle if not _is_another_first(place[1], pool, first, CallQueue.first)]
+        if places and not has_residents:
             if first.is_suspect:  # where it does the least harm
                 return min(places, key=lambda place: place[1].num_bytes)[0], 2**30
             return places[0][0], 2**30
-        if any(replica.process is not None and replica.process.is_whole for replica in pool.replicas.values()):
+        if has_residents and any(replica.process is not None and replica.process.is_whole for replica in pool.replicas.values()):
+            idle = [place for place in idle if place[1].is_whole]
             places = [place for place in places if place[1].is_whole]
-        task = first.segment.task
+        task, num_bytes = first.segment.task, pool.growth.expect(first)
         best: tuple[tuple[int, int], Replica] | None = None
         for replica, process in places:
-            room = process.room_for(task)
+            room = process.room_for(task, num_bytes)
             if room and (best is None or (room, -process.num_bytes) > best[0]):
                 best = (room, -process.num_bytes), replica
         if best is not None:
             return best[1], best[0][0]
-        for replica, process in places:
-            if not self._is_stuck(process):
+        stuck = [place for place in idle if self._is_stuck(place[1])]
+        place = self._make_place(pool, stuck) if stuck else None
+        if place is None and has_residents and idle:
+            pool.no_room_ns = now_ns
+        return place
+
+    def _make_place(self, pool: ReplicaPool, stuck: list[tuple[Replica, Process]]) -> tuple[Replica, int] | None:
+        """Makes room for the oldest unbound call in a process in which nothing goes on. It goes first now, whosever turn it is:
+        the residents that are in the way may be those of its own request, or of older ones that wait for it."""
+        call = pool.queue.first()
+        if call is not None and not call.is_suspect:
+            call = pool.queue.oldest()
+        if call is None:
+            return None
+        for replica, process in stuck:
+            if _is_another_first(process, pool, call, CallQueue.oldest):
                 continue
-            while not process.room_for(task) and (blocks := process.youngest(task.request, is_urgent=first.is_suspect)):
-                self._evict(blocks)  # suspects run one after another, so that older ones may wait for one
-            if process.room_for(task) or process.requests() <= {task.request}:
+            if not pool.program.signature.outputs.has_residents or self._clear_room(pool, process, call):
+                if call is not pool.queue.first():
+                    pool.queue.advance(call)
                 return replica, 1
         return None
+
+    def _clear_room(self, pool: ReplicaPool, process: Process, call: Call) -> bool:
+        """Has younger requests give up their residents until a call has room. Returns whether it may begin: if nothing but the
+        residents of its own request is left, it may exceed the limit."""
+        task, num_bytes = call.segment.task, pool.growth.expect(call)
+        while not process.room_for(task, num_bytes) and (blocks := process.youngest(task.request, is_urgent=call.is_suspect)):
+            self._evict(blocks)  # suspects run one after another, so that older ones may wait for one
+        return process.room_for(task, num_bytes) > 0 or process.requests() <= {task.request}
 
     @staticmethod
     def _is_stuck(process: Process) -> bool:
@@ -142,11 +182,14 @@ class ResidentFormer:
                 pool.await_core(replica)
                 continue
             bound = pool.bound.get(process.name)
-            places = [] if bound is None or bound.queue.size else [(bound.guesses, 2**30)]
+            places: list[tuple[Lanes, int]] = []
+            if bound is not None and not bound.queue.size and (guess := bound.guesses.peek()) is not None:
+                places.append((bound.guesses, _num_fitting(pool, process, guess, bound)))
             first = pool.guesses.peek()
             if first is not None and not pool.queue.size and not process.is_leaving:
                 has_residents = pool.program.signature.outputs.has_residents
-                places.append((pool.guesses, process.room_for(first.segment.task) if has_residents else 2**30))
+                num_bytes = pool.growth.expect(first)
+                places.append((pool.guesses, process.room_for(first.segment.task, num_bytes) if has_residents else 2**30))
             for guesses, room in places:
                 if guesses.size and room:
                     max_size, _, _ = _limits(pool, guesses)
@@ -164,6 +207,15 @@ def _idle(pool: ReplicaPool) -> Iterator[tuple[Replica, Process]]:
                 yield replica, replica.process
 
 
+def _num_fitting(pool: ReplicaPool, process: Process, call: Call, bound: BoundCalls) -> int:
+    """Returns how many calls that are bound to a process have room there for what they return; 0 if not even `call`, the next.
+    Cost: looks at all of them, if there is a limit."""
+    if process.limit is None or not pool.program.signature.outputs.has_residents:
+        return 0 if process.is_full else 2**30
+    added = [pool.growth.expect(each) for calls in (bound.queue, bound.guesses) for each in calls]
+    return process.num_fitting(pool.growth.expect(call), added)
+
+
 def _limits(pool: ReplicaPool, waiting: CallQueue | Lanes) -> tuple[int, int, float]:
     """Returns how many calls a batch may have, how many are ready, and what each costs, if all are like the first."""
     if pool.max_cost is None:
@@ -172,13 +224,17 @@ def _limits(pool: ReplicaPool, waiting: CallQueue | Lanes) -> tuple[int, int, fl
     return pool.max_size(cost), num_ready, cost
 
 
-def _is_another_first(pool: ReplicaPool, process: Process, first: Call) -> bool:
-    """Returns whether a more urgent chain of another program waits for room in a process."""
+def _is_another_first(process: Process, pool: ReplicaPool, call: Call, next_of: Callable[[CallQueue], Call | None]) -> bool:
+    """Returns whether a chain of another program that waits for room in a process goes before a call.
+
+    Args:
+        next_of: Which call of each program is meant: the one whose turn it is, or the oldest.
+    """
     for replica in process.replicas.values():
         other = replica.pool
         if other is not pool and other.queue.size and other.program.signature.outputs.has_residents:
-            call = other.queue.first()
-            if call is not None and call.order < first.order:
+            another = next_of(other.queue)
+            if another is not None and another.order < call.order:
                 return True
     return False
 

@@ -8,7 +8,7 @@ from dyorc.engine.events import ReplicaJoined
 from dyorc.engine.model.program_call import Call
 from dyorc.engine.scheduling.batch_forming import BatchFormer
 from dyorc.engine.scheduling.batch_sending import BatchSender
-from dyorc.engine.scheduling.processes import Process, Processes
+from dyorc.engine.scheduling.processes import DropReason, Process, Processes
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import Replica
 from dyorc.engine.scheduling.resident_forming import ResidentFormer, consumed_by, served_first
@@ -86,7 +86,8 @@ class ResidentScheduler:
                     self._sender.send(pool, formed)
                     if pool.program.signature.consumed:
                         consumed = [block for call in formed.calls for block in consumed_by(call)]
-                        self.processes.evict(consumed, is_counted=False)  # they are in use, so that the batch keeps them
+                        # They are in use, so that the batch keeps them.
+                        self.processes.evict(consumed, DropReason.OVERWRITTEN, now_ns)
                         self._retrying.dequeue_unreadable(self._pools)
         groups = {pool.program.group for pool in self._pools.values() if pool.has_process and pool.queue.size}
         for pool in pools:
@@ -99,9 +100,22 @@ class ResidentScheduler:
 
     # What processes hold
 
+    def batch_done(
+        self, process: Process, pool: ReplicaPool, calls: Sequence[Call], outputs: Sequence[tuple[TensorRef, ...]]
+    ) -> None:
+        """Counts the residents that a batch has left, and learns how large they are."""
+        for call, returned in zip(calls, outputs, strict=True):
+            self.processes.add(process, call, returned)
+        if pool.program.signature.outputs.has_residents:
+            pool.growth.observe(calls, outputs)
+        pool.record.num_rebuilt += bool(calls[0].chain)
+
     def evict(self, blocks: Iterable[BlockId]) -> None:
-        """Drops residents that are to be computed again when they are needed. Calls that wait for them leave their queues."""
-        self.processes.evict(blocks)
+        """Drops residents that are to be computed again elsewhere. Calls that wait for them leave their queues."""
+        self._drop(blocks, DropReason.MOVED)
+
+    def _drop(self, blocks: Iterable[BlockId], reason: DropReason) -> None:
+        self.processes.evict(blocks, reason, self._turn.now_ns)
         self._retrying.dequeue_unreadable(self._pools)
         for pool in self._pools.values():
             if pool.has_process and pool.queue.size:
@@ -111,7 +125,7 @@ class ResidentScheduler:
         """Drops residents for want of room. Their tasks begin again like new ones, where there is room."""
         blocks = list(blocks)
         self.processes.leave_homes(blocks)
-        self.evict(blocks)
+        self._drop(blocks, DropReason.EVICTED)
 
     def forget(self, blocks: Iterable[BlockId]) -> None:
         """Forgets released residents, and considers programs that have more room now."""

@@ -221,7 +221,10 @@ class CallLifecycle:
         if (story := call.context.story) is not None and call.trace is not None:
             trace_end(story, call.trace, error, self._turn.now_ns)
         if call.restores is not None:
-            self._recovery.fail(call.restores, error)
+            if call.chain and isinstance(error, ProgramError):
+                self._recovery.rebuild_failed(call.restores, call, error)
+            else:
+                self._recovery.fail(call.restores, error)
             return
         if call.parts is not None:
             self._parts.end(call.parts, error)

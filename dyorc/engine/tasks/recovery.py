@@ -20,8 +20,10 @@ lost `max_attempts` times, so nothing goes on for ever.
 Restorations start and end one by one, in the turn's order, so that a long chain of lost tensors is no deep recursion.
 """
 
+from dyorc.authoring.program import Program
 from dyorc.authoring.resident import ChainLink
 from dyorc.core.tensor import TensorRef, blocks_of
+from dyorc.engine.actions import RebuildFailed
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.interfaces import Dispatcher
 from dyorc.engine.model.futures import Argument, Future
@@ -33,9 +35,9 @@ from dyorc.engine.model.tree_walks import is_unfinished
 from dyorc.engine.tasks.chains import chain_to_rebuild, tensors_of, with_residents
 from dyorc.engine.tasks.early_release import EarlyRelease
 from dyorc.engine.tasks.tensor_needs import Fetches, TensorNeeds
-from dyorc.engine.tasks.trace_events import trace_abandoned, trace_note
+from dyorc.engine.tasks.trace_events import trace_abandoned, trace_recomputed, trace_repeat
 from dyorc.engine.turn import CallPart
-from dyorc.errors import DyOrcError, EffectLostError, ReplicaLostError, StreamDivergedError
+from dyorc.errors import DyOrcError, EffectLostError, ProgramError, ReplicaLostError, StreamDivergedError
 
 
 def diverged(call: Call, what: str) -> StreamDivergedError:
@@ -60,6 +62,7 @@ class Recovery:
         self._needs = needs
         self._fetches = fetches
         self._release = release
+        self._failed_rebuilds: dict[str, Program] = {}
 
     # From start to end
 
@@ -231,7 +234,8 @@ class Recovery:
     def _run_again(self, restoration: Restoration, producer: Call) -> None:
         if not self._may_run_again(restoration, producer):
             return
-        chain = chain_to_rebuild(restoration.future, producer, self._leases)
+        may_rebuild = restoration.request.may_rebuild
+        chain = chain_to_rebuild(restoration.future, producer, self._leases) if may_rebuild else []
         arguments = producer.arguments if not chain else tuple([each for link in chain for each in tensors_of(link)])
         call = restoration.call = Call(producer.callee, arguments, producer.statics, producer.segment)
         call.chain = [ChainLink(link.callee.name, len(tensors_of(link)), link.statics) for link in chain]
@@ -239,8 +243,24 @@ class Recovery:
         call.streams = tuple([StreamArgument(stream.parts, call) for stream in producer.streams])
         call.future.producer = None  # its result goes into another future; this reference would only make a cycle
         if (story := restoration.request.context.story) is not None:
-            trace_note(story, "lost", producer.callee.name, self._turn.now_ns)
+            trace_repeat(story, producer, self._turn.now_ns, is_rebuilt=bool(chain))
         self._turn.ready.append(call)
+
+    def rebuild_failed(self, restoration: Restoration, call: Call, error: ProgramError) -> None:
+        """Has a resident made again by the calls of its chain, one by one, because `rebuild` has failed; so are all others of its
+        request from now on, or each of these calls might be tried by `rebuild` first."""
+        request, producer = restoration.request, restoration.future.producer
+        if request.restoring.get(restoration.future) is not restoration:
+            return
+        request.may_rebuild = False
+        restoration.call = None
+        if isinstance(producer, Call):
+            producer.num_losses -= 1  # it is counted once more when it is run
+        if self._failed_rebuilds.get(call.callee.name) is not call.callee:
+            self._failed_rebuilds[call.callee.name] = call.callee
+            workflow = "" if request.root is None else request.root.callee.name
+            self._turn.actions.append(RebuildFailed(call.callee.name, workflow, str(error)))
+        self._turn.restorations.append(restoration)
 
     def call_done(self, restoration: Restoration, outputs: tuple[TensorRef, ...]) -> None:
         """Takes the results of a call that was run again."""
@@ -254,7 +274,7 @@ class Recovery:
         if future.resident_holds is not None:
             request.keeping[future] = None
         if (story := request.context.story) is not None and restoration.call is not None:
-            trace_note(story, "recomputed", restoration.call.callee.name, self._turn.now_ns)
+            trace_recomputed(story, restoration.future, restoration.call, self._turn.now_ns)
         self._finish(restoration)
 
     def _refill(self, request: Request, future: Future, tensors: tuple[TensorRef, ...]) -> None:

@@ -75,8 +75,10 @@ def refusal_to_read(ref: Ref, does: str) -> str:
     chosen = ref.outputs.tensors if ref.field is None else (ref.outputs.tensors[ref.field],)
     for spec in chosen:
         if spec.is_resident:
-            whole = "" if len(chosen) == 1 else f", one of {list(ref.outputs.names)}; take the tensors one by one"
-            return f"{does} the resident {spec.name!r}, which stays in the process of its program{whole}"
+            instead = "; pass it to a program of its group, and use what that returns"
+            if len(chosen) > 1:
+                instead = f", one of {list(ref.outputs.names)}; take the tensors one by one"
+            return f"{does} the resident {spec.name!r}, which stays in the process of its program{instead}"
     return ""
 
 

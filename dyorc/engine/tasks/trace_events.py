@@ -81,9 +81,24 @@ def trace_part(story: RequestTrace, index: int, now_ns: int) -> None:
     story.add_part(PartTrace(index, now_ns))
 
 
-def trace_note(story: RequestTrace, event: str, program: str, now_ns: int) -> None:
-    """Records another event."""
-    story.note(TraceNote(now_ns, event, program))
+def trace_recomputed(story: RequestTrace, future: Future, call: Call, now_ns: int) -> None:
+    """Records that a result has been computed again by a call."""
+    story.note(TraceNote(now_ns, "recomputed", call.callee.name))
+    if isinstance(future.producer, Call) and future.producer.trace is not None:
+        future.producer.trace.dropped = ""
+
+
+def trace_repeat(story: RequestTrace, call: Call, now_ns: int, *, is_rebuilt: bool) -> None:
+    """Records why a call is run again: a result of it was lost, or a resident dropped.
+
+    Args:
+        is_rebuilt: Whether its program's `rebuild` makes the resident, in place of the call.
+    """
+    trace, name = call.trace, call.callee.name
+    if trace is None or not trace.dropped:
+        story.note(TraceNote(now_ns, "lost", name))
+        return
+    story.note(TraceNote(now_ns, "remade", name, trace.dropped, "rebuild" if is_rebuilt else "call"))
 
 
 def _shown(point: BranchPoint) -> str:

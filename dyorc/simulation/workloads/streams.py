@@ -1,4 +1,5 @@
-"""Workflows that stream: a relay of programs that yield, and a loop of many turns whose prompts differ in size."""
+"""Workflows that stream: a relay of programs that yield, one whose stages are fed with streams, and a loop of many turns whose
+prompts differ in size."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
@@ -56,6 +57,42 @@ def relay() -> Workload:
     )
 
 
+@program(name="follow", batched=False, max_ongoing=16, max_queued_calls=MAX_QUEUED_CALLS)
+async def follow(phrases: AsyncIterator[Number]) -> AsyncIterator[Number]:
+    """Translates phrases as they come."""
+    async for phrase in phrases:
+        yield np.array(draw("follow", np.array([phrase]))[0])
+
+
+@program(name="summarise", batched=False, max_ongoing=16, max_queued_calls=MAX_QUEUED_CALLS)
+async def summarise(texts: AsyncIterator[Number]) -> Number:
+    """Reads all texts, and says what they come to."""
+    columns = [np.array([text]) async for text in texts]
+    return np.array(draw("summarise", *columns)[0])
+
+
+def captions() -> Workload:
+    """Makes captions: each stage reads the stream of the one before whole, while that grows; a summary follows the last."""
+
+    @workflow(name="captions", programs=(listen, follow, summarise))
+    async def caption(audio: Number) -> AsyncIterator[Number]:
+        texts = follow(listen(audio))
+        summary = summarise(texts)
+        async for text in texts:
+            yield text
+        yield summary
+
+    return Workload(
+        "captions",
+        caption,
+        (
+            Deployment(program=listen, base_s=0.100, item_s=0.200, num_replicas=2),
+            Deployment(program=follow, base_s=0.020, item_s=0.050, num_replicas=1, mean_cost=6.5),
+            Deployment(program=summarise, base_s=0.010, item_s=0.005, num_replicas=1, mean_cost=6.5),
+        ),
+    )
+
+
 MIN_TURNS, MAX_TURNS = 20, 200
 _END_RATIO = 1 / 60
 _MAX_LENGTH = 1024
@@ -98,4 +135,4 @@ def chat() -> Workload:
     )
 
 
-STREAMING: dict[str, Callable[[], Workload]] = {"chat": chat, "relay": relay}
+STREAMING: dict[str, Callable[[], Workload]] = {"captions": captions, "chat": chat, "relay": relay}

@@ -69,7 +69,7 @@ REFUSED_INPUTS = _add("refused_inputs", _GAUGE, _group, "Inputs that have cost r
 
 _group = "Residents"
 RESIDENTS = _add("residents", _GAUGE, _group, "Objects that calls of the program have left in its group's processes, and that may still be needed.", ["program"])
-RESIDENT_BYTES = _add("resident_bytes", _GAUGE, _group, "Their size, as the program counts it.", ["program"])
+RESIDENT_BYTES = _add("resident_bytes", _GAUGE, _group, "Their size, as the program counts it; what its processes take in all is `dyorc_replica_memory_bytes`.", ["program"])
 RESIDENTS_EVICTED = _add("residents_evicted_total", _COUNTER, _group, "Residents that were dropped for want of room, to be computed again when they are needed.", ["program"])
 RESIDENTS_REBUILT = _add("residents_rebuilt_total", _COUNTER, _group, "Residents that were lost or evicted, and that the program's `rebuild` has made again.", ["program"])
 
@@ -96,7 +96,7 @@ _group = "Replicas"
 REPLICAS = _add("replicas", _GAUGE, _group, "Replicas by state: `ready`, `loading`, `parked`, `parking`, and `starting`: processes that are expected and not there.", ["program", "state"])
 REPLICAS_WANTED = _add("replicas_wanted", _GAUGE, _group, "Replicas that should take batches.", ["program"])
 PROGRAM_FAILING = _add("program_failing", _GAUGE, _group, "1 if the last attempt to load the program failed and no replica is left, else 0.", ["program"], Combine.MAX)
-REPLICA_MEMORY = _add("replica_resident_bytes", _GAUGE, _group, "Memory of the program's replica processes on this machine.", ["program"])
+REPLICA_MEMORY = _add("replica_memory_bytes", _GAUGE, _group, "Memory of the program's replica processes on this machine, all that the system counts as resident: weights, libraries and what is computed.", ["program"])
 REPLICA_CPU = _add("replica_cpu_seconds_total", _COUNTER, _group, "Processor time of the program's replica processes on this machine, ended ones included.", ["program"])
 REPLICA_FILES = _add("replica_open_files", _GAUGE, _group, "Files that they have open.", ["program"])
 
@@ -107,10 +107,10 @@ MOVED = _add("moved_bytes_total", _COUNTER, _group, "Inputs of the program's bat
 MOVED_TIME = _add("moved_seconds_total", _COUNTER, _group, "How long replicas waited for them.", ["program", "tier"])
 ARENA_SIZE = _add("arena_size_bytes", _GAUGE, _group, "What the server's own arenas may take.")
 ARENA_USED = _add("arena_used_bytes", _GAUGE, _group, "Tensors in the server's own arenas.")
-ARENA_RESIDENT = _add("arena_resident_bytes", _GAUGE, _group, "Memory that the server's own arenas have taken from the system.")
+ARENA_MEMORY = _add("arena_memory_bytes", _GAUGE, _group, "Memory that the server's own arenas have taken from the system.")
 REPLICA_ARENA_SIZE = _add("replica_arena_size_bytes", _GAUGE, _group, "What the arenas of the program's replicas on this machine may take.", ["program"])
 REPLICA_ARENA_USED = _add("replica_arena_used_bytes", _GAUGE, _group, "Tensors in those arenas.", ["program"])
-REPLICA_ARENA_RESIDENT = _add("replica_arena_resident_bytes", _GAUGE, _group, "Memory that those arenas have taken from the system.", ["program"])
+REPLICA_ARENA_MEMORY = _add("replica_arena_memory_bytes", _GAUGE, _group, "Memory that those arenas have taken from the system.", ["program"])
 ARENA_FILL = _add("arena_fill_ratio", _GAUGE, _group, "How full the fullest arena of this machine is.", combine=Combine.MAX)
 LINK_SENT = _add("link_sent_bytes_total", _COUNTER, _group, "Bytes sent to replicas over the link.")
 LINK_RECEIVED = _add("link_received_bytes_total", _COUNTER, _group, "Bytes received from replicas over the link.")
@@ -160,7 +160,7 @@ LOOP_LAG = _add("event_loop_lag_seconds", _HISTOGRAM, _group, "How much later th
 BUILD_INFO = _add("build_info", _GAUGE, _group, "Always 1; the labels say the version of DyOrc, and of Python.", ["version", "python"], Combine.MAX)
 CELLS = _add("cells", _GAUGE, _group, "Processes of the server that answered this scrape; replicas are not among them.")
 CELL_STARTS = _add("cell_starts_total", _COUNTER, _group, "How many times they were started. More than `dyorc_cells`: some have ended and were started again.")
-MEMORY = _add("process_resident_bytes", _GAUGE, _group, "Memory of these processes.")
+MEMORY = _add("process_memory_bytes", _GAUGE, _group, "Memory of these processes, all that the system counts as resident.")
 CPU = _add("process_cpu_seconds_total", _COUNTER, _group, "Processor time of these processes.")
 FILES = _add("process_open_files", _GAUGE, _group, "Files that they have open, connections included.")
 MAX_FILES = _add("process_max_files", _GAUGE, _group, "How many they may have open.")

@@ -69,10 +69,13 @@ def _request(record: RequestRecord, root: TraceContext) -> Span:
 
 
 def _notes(record: RequestRecord) -> list[SpanEvent]:
-    """Returns what else happened: results that were lost, and computed again."""
+    """Returns what else happened: results that were lost or dropped, and computed again; waiting for room."""
     if record.story is None:
         return []
-    return [SpanEvent(f"result {note.event}", note.at_ns, {"dyorc.program": note.program}) for note in record.story.notes]
+    return [
+        SpanEvent(f"result {note.event}", note.at_ns, {f"dyorc.{name}": fact for name, fact in note.facts().items()})
+        for note in record.story.notes
+    ]
 
 
 def _steps(story: RequestTrace, root: TraceContext, ended_ns: int) -> Iterator[Span]:

@@ -53,4 +53,4 @@ async def test_a_leader_is_ready_when_its_programs_are(tmp_path: Path) -> None:
                 metrics = (await client.get("/metrics")).text
                 assert 'dyorc_leads{group="nets"} 1.0' in metrics
                 assert 'dyorc_leadership_fence{group="nets"} 1.0' in metrics
-                assert "dyorc_process_resident_bytes" in metrics
+                assert "dyorc_process_memory_bytes" in metrics

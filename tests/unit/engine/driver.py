@@ -31,6 +31,7 @@ from dyorc.engine.actions import (
     GrantParts,
     ParkReplica,
     ProgramStarved,
+    RebuildFailed,
     ReleaseTensors,
     ReplaceReplica,
     SetTimer,
@@ -115,6 +116,7 @@ class World:
         self.replaced: list[str] = []
         self.failed_effects: list[EffectFailed] = []
         self.starved: list[tuple[str, str]] = []
+        self.failed_rebuilds: list[RebuildFailed] = []
         self.parked: dict[str, str] = {}
         """Replicas that hold no program, but their tensors; each with the program it had."""
         self.workflows: dict[int, Workflow] = {}
@@ -474,6 +476,8 @@ class World:
                 self.failed_effects.append(action)
             case ProgramStarved():
                 self.starved.append((action.program, action.error))
+            case RebuildFailed():
+                self.failed_rebuilds.append(action)
             case ReplaceReplica(replica_id=replica_id):
                 self.replaced.append(replica_id)
                 self.forget(replica_id)

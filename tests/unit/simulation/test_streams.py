@@ -15,7 +15,7 @@ from dyorc.simulation.simulate import simulate, visits_per_request
 from dyorc.simulation.value_draws import Value, draw_parts
 from dyorc.simulation.workload import Deployment, Number, Workload
 from dyorc.simulation.workloads import workload
-from dyorc.simulation.workloads.streams import STREAMING, listen, prefill
+from dyorc.simulation.workloads.streams import STREAMING, follow, listen, prefill, summarise
 from dyorc.simulation.world import Machines, World
 
 MS = 1_000_000
@@ -87,6 +87,45 @@ def test_parts_come_one_after_another() -> None:
         assert parts.ended_ms[at] == pytest.approx(0.2 + 100 + 20 * len(values), abs=0.001)
 
 
+@workflow
+async def follow_along(audio: Number) -> AsyncIterator[Number]:
+    async for text in follow(listen(audio)):
+        yield text
+
+
+@workflow
+async def sum_up(audio: Number) -> Number:
+    return summarise(listen(audio))
+
+
+@pytest.mark.parametrize("item_s", [0.005, 0.050])
+def test_a_program_works_on_each_part_as_it_comes(item_s: float) -> None:
+    """By hand: parts come after 120, 140, ... ms. Faster than that, `follow` ends 5 ms after the last; slower, it works without a
+    pause from the first on."""
+    subject = Workload(
+        "following", follow_along,
+        (Deployment(program=listen, base_s=0.1, item_s=0.02), Deployment(program=follow, base_s=0.001, item_s=item_s)),
+    )  # fmt: skip
+    parts = run_world(subject, "greedy", [0.0, 0.0])
+    for at in (1, 2):
+        number = len(draw_parts("listen", at / 1000, 12))
+        assert len(parts.answers[at]) == number > 1
+        came_ms = 0.2 + 100 + 20 * number if item_s < 0.02 else 0.2 + 120 + 1 + 1000 * item_s * (number - 1)
+        assert parts.ended_ms[at] == pytest.approx(came_ms + 0.2 + 1000 * item_s, abs=0.001)
+
+
+def test_a_result_comes_at_the_end_of_the_stream() -> None:
+    subject = Workload(
+        "summing", sum_up,
+        (Deployment(program=listen, base_s=0.1, item_s=0.02), Deployment(program=summarise, base_s=0.001, item_s=0.002)),
+    )  # fmt: skip
+    parts = run_world(subject, "greedy", [0.0])
+    number = len(draw_parts("listen", 0.001, 12))
+    assert parts.answers[1] == evaluate(sum_up, [0.001]).answers
+    assert parts.ended_ms[1] == pytest.approx(0.2 + 100 + 20 * number + 0.2 + 2, abs=0.001)
+    assert parts.executed_ms[-1] == pytest.approx(1 + 2 * number)
+
+
 def test_a_batch_takes_as_long_as_its_cost_says() -> None:
     @workflow
     async def read(prompt: Number) -> Number:
@@ -99,7 +138,7 @@ def test_a_batch_takes_as_long_as_its_cost_says() -> None:
 
 
 def test_every_streaming_workload_can_be_simulated() -> None:
-    for name, number in (("relay", 60), ("chat", 12)):
+    for name, number in (("relay", 60), ("captions", 60), ("chat", 12)):
         result = simulate(name, "speculate", load=0.3, num_requests=number)
         assert result.throughput_rps > 0
         assert all(visits > 0.5 for visits in visits_per_request(workload(name)).values())

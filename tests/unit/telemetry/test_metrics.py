@@ -135,3 +135,8 @@ def test_the_processor_time_of_a_replica_that_has_ended_stays_counted() -> None:
     (before,), (after,) = (each.of(catalogue.REPLICA_CPU).values() for each in (first, later))
     assert after == before > 0
     assert later.of(catalogue.REPLICA_MEMORY) == {("program",): 0}
+
+
+def test_only_metrics_of_residents_say_resident() -> None:
+    """What the system counts as resident memory is called memory."""
+    assert {metric.group for metric in CATALOGUE if "resident" in metric.name} == {"Residents"}

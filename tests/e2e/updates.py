@@ -124,5 +124,6 @@ def update_under_load(app: App, url: str, client: dyorc.Client, num_updates: int
             app.write(number)
             assert client.deploy(app.target)["default"] == str(number)
             assert client.infer("flow", x=X)[0] == 2 + number
+            wait_until(lambda number=number: number in load.seen, "the other clients get it, too")
     assert not load.failures, load.failures[:3]
     assert load.seen == set(range(1, num_updates + 2))

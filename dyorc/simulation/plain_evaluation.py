@@ -158,7 +158,7 @@ def _value_of(result: Any) -> Value:
 
 
 def _look(ref: Ref) -> Any:
-    array = ref.future.arrays[ref.field]
+    array = ref.future.array(ref.field)
     return as_value(apply_views(array, ref.views) if ref.views else array)
 
 

@@ -84,6 +84,8 @@ class Group:
             try:
                 yield
             finally:
+                self.group.release_all()  # else they end during another test
+                self.settle()
                 for hosted in self._hosted.values():
                     hosted.drop()
                 self.thread.join(TIMEOUT_S)

@@ -3,9 +3,10 @@
 Calls with residents go to the process that holds them, all others to the one with the most room. Nothing is sent ahead: the batch
 forms when the process is free, of all that is ready then. So loops of all requests share a batch at every turn.
 
-A call that begins a chain waits while the chains that have begun fill a batch: else all would begin at once, and the youngest would
-stand still for seconds between two turns. It also waits until there is room for it. If nothing in the process can go on otherwise,
-room is made at the cost of younger requests. The oldest request that waits always gets it, so one chain can always go on.
+A call that begins a chain waits while the chains that have begun fill a batch: else all would begin at once, and the youngest
+would stand still for seconds between two turns. It also waits until there is room for it. If nothing in the process can go on
+otherwise, room is made at the cost of younger requests. The oldest request that waits always gets it, so one chain can always go
+on.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -3,8 +3,10 @@
 Calls with residents go to the process that holds them, all others to the one with the most room. Nothing is sent ahead: the batch
 forms when the process is free, of all that is ready then. So loops of all requests share a batch at every turn.
 
-A call that begins a chain waits until there is room for it. If nothing in the process can go on otherwise, room is made at the
-cost of younger requests. The oldest request that waits always gets it, so one chain can always go on.
+A call that begins a chain waits while the chains that have begun fill a batch: else all would begin at once, and the youngest
+would stand still for seconds between two turns. It also waits until there is room for it. If nothing in the process can go on
+otherwise, room is made at the cost of younger requests. The oldest request that waits always gets it, so one chain can always go
+on.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -96,12 +98,17 @@ class ResidentFormer:
             places = [place for place in places if place[1].is_whole]
         task, num_bytes = first.segment.task, pool.growth.expect(first)
         best: tuple[tuple[int, int], Replica] | None = None
+        has_room = False
         for replica, process in places:
             room = process.room_for(task, num_bytes)
-            if room and (best is None or (room, -process.num_bytes) > best[0]):
+            has_room = has_room or room > 0
+            room = min(room, _num_beside(process))
+            if room > 0 and (best is None or (room, -process.num_bytes) > best[0]):
                 best = (room, -process.num_bytes), replica
         if best is not None:
             return best[1], best[0][0]
+        if has_room:
+            return None
         stuck = [place for place in idle if self._is_stuck(place[1])]
         place = self._make_place(pool, stuck) if stuck else None
         if place is None and has_residents and idle:
@@ -197,6 +204,18 @@ class ResidentFormer:
                     if calls:
                         return FormedBatch(replica, calls, FormReason.GUESSED)
         return None
+
+
+def _num_beside(process: Process) -> int:
+    """Returns how many chains may begin in a process now: no more than fit into the next batches of those that have begun."""
+    number = 2**30
+    for replica in process.replicas.values():
+        bound = replica.pool.bound.get(process.name)
+        if bound is not None and bound.queue.size:
+            max_size, _, _ = _limits(replica.pool, bound.queue)
+            if max_size > 1:
+                number = min(number, max_size - bound.queue.size)
+    return number
 
 
 def _idle(pool: ReplicaPool) -> Iterator[tuple[Replica, Process]]:

@@ -13,6 +13,7 @@ import dyorc
 from dyorc.config import EngineConfig, SpeculationConfig
 from dyorc.core.tensor import DType
 from dyorc.engine.engine_context import Host
+from dyorc.errors import RequestCancelledError
 from tests.effort import examples
 from tests.property.tallies import Tally, comes_across
 from tests.property.test_speculation import AGGRESSIVE, OFF, predictor_of
@@ -22,6 +23,7 @@ from tests.unit.engine.driver import World
 Number = Float[np.ndarray, ""]
 Numbers = Float[np.ndarray, " batch"]
 State: TypeAlias = tuple[float, ...]
+Changing: TypeAlias = list[float]
 Plan: TypeAlias = tuple[Any, ...]
 
 _MODULUS = 97
@@ -50,18 +52,30 @@ def programs_with(limit: int | None, *, can_rebuild: bool) -> dict[str, dyorc.Pr
 
     @dyorc.program(max_batch_size=3, group="states", max_resident_bytes=limit)
     class Begin(Sized):
-        def __call__(self, x: Numbers) -> dyorc.Resident[State]:
-            return [longer((), each) for each in x]
+        def __call__(self, x: Numbers) -> dyorc.Resident[Changing]:
+            return [list(longer((), each)) for each in x]
 
     @dyorc.program(max_batch_size=3, group="states")
     class Extend(Sized):
-        def __call__(self, x: Numbers, state: dyorc.Resident[State]) -> tuple[Numbers, dyorc.Resident[State]]:
-            states = [longer(old, each) for old, each in zip(state, x, strict=True)]
+        def __call__(self, x: Numbers, state: dyorc.Resident[Changing]) -> tuple[Numbers, dyorc.Resident[Changing]]:
+            states = [list(longer(old, each)) for old, each in zip(state, x, strict=True)]
             return np.array([value_of(each) for each in states], np.float32), states
 
     @dyorc.program(max_batch_size=3, group="states")
+    class Overwrite(Sized):
+        """Makes the state that it gets longer, where `Extend` makes a new one."""
+
+        def __call__(
+            self, x: Numbers, state: dyorc.Resident[Changing, dyorc.Consumed]
+        ) -> tuple[Numbers, dyorc.Resident[Changing]]:
+            assert len({id(each) for each in state}) == len(state), "two calls overwrite the same state"
+            for each, number in zip(state, x, strict=True):
+                each[:] = longer(each, number)
+            return np.array([value_of(each) for each in state], np.float32), state
+
+    @dyorc.program(max_batch_size=3, group="states")
     class Join(Sized):
-        def __call__(self, x: Numbers, a: dyorc.Resident[State], b: dyorc.Resident[State]) -> Numbers:
+        def __call__(self, x: Numbers, a: dyorc.Resident[Changing], b: dyorc.Resident[Changing]) -> Numbers:
             return np.array([(value_of(i) + 3 * value_of(j) + k) % _MODULUS for i, j, k in zip(a, b, x, strict=True)], np.float32)
 
     @dyorc.program(max_batch_size=3)
@@ -70,14 +84,14 @@ def programs_with(limit: int | None, *, can_rebuild: bool) -> dict[str, dyorc.Pr
 
     if can_rebuild:
 
-        def rebuild(self: Any, calls: list[dyorc.ChainCall]) -> State:
+        def rebuild(self: Any, calls: list[dyorc.ChainCall]) -> Changing:
             state: State = ()
             for call in calls:
                 state = longer(state, float(call.inputs[0]))
-            return state
+            return list(state)
 
-        Extend.__wrapped__.rebuild = rebuild
-    return {"begin": Begin(), "extend": Extend(), "join": Join(), "look": look}
+        Extend.__wrapped__.rebuild = Overwrite.__wrapped__.rebuild = rebuild
+    return {"begin": Begin(), "extend": Extend(), "overwrite": Overwrite(), "join": Join(), "look": look}
 
 
 def workflow_of(plan: Plan, programs: dict[str, dyorc.Program]) -> dyorc.Workflow:
@@ -92,8 +106,10 @@ def workflow_of(plan: Plan, programs: dict[str, dyorc.Program]) -> dyorc.Workflo
                     states.append(begin(x))
                 case ("extend", at):
                     x, states[at % len(states)] = extend(x, states[at % len(states)])
-                case ("fork", at):
-                    x, state = extend(x, states[at % len(states)])
+                case ("overwrite", at):
+                    x, states[at % len(states)] = programs["overwrite"](x, states[at % len(states)])
+                case ("fork" | "fork overwriting" as kind, at):
+                    x, state = programs["extend" if kind == "fork" else "overwrite"](x, states[at % len(states)])
                     states.append(state)
                 case ("join", a, b):
                     x = join(x, states[a % len(states)], states[b % len(states)])
@@ -130,10 +146,10 @@ def meaning_of(plan: Plan, x: float, states: list[State] | None = None) -> float
         match step:
             case ("begin",):
                 states.append(longer((), x))
-            case ("extend", at):
+            case ("extend" | "overwrite", at):
                 states[at % len(states)] = longer(states[at % len(states)], x)
                 x = value_of(states[at % len(states)])
-            case ("fork", at):
+            case ("fork" | "fork overwriting", at):
                 states.append(longer(states[at % len(states)], x))
                 x = value_of(states[-1])
             case ("join", a, b):
@@ -154,6 +170,7 @@ _step = st.one_of(
     st.just(("begin",)),
     st.tuples(st.just("extend"), _at),
     st.tuples(st.just("extend"), _at),
+    st.tuples(st.sampled_from(["overwrite", "fork overwriting"]), _at),
     st.tuples(st.just("fork"), _at),
     st.tuples(st.just("join"), _at, _at),
     st.just(("await",)),
@@ -214,11 +231,21 @@ class Processes:
         self.random = Random(seed)
         self.trouble = trouble
         self.num_losses = self.num_joined = 0
-        self.seen: dict[str, int] = dict.fromkeys(("losses", "evictions", "rebuilds", "guesses", "two processes", "limits"), 0)
+        self.seen: dict[str, int] = dict.fromkeys(
+            ("losses", "evictions", "rebuilds", "guesses", "two processes", "limits", "overwritten", "cancelled"), 0
+        )
+        self.cancels: set[int] = set()
+        """Requests that are to be cancelled while they run."""
+        self.cancelled: set[int] = set()
         self.known_programs: set[str] = set()
         self.first_batches: set[int] = set()
         for _ in range(num_processes):
             self.join()
+        for name in programs:  # how long they take is known, so that guesses are made from the first decision on
+            pool = self.world.engine.scheduler.pools[name]
+            pool.latency.observe(1, 0.005)
+            pool.sojourn_ns.add(0.006e9)
+            pool.demand.add(0, 0)
 
     def join(self) -> None:
         self.num_joined += 1
@@ -244,10 +271,21 @@ class Processes:
         self.world.tell(*arrivals)
         return [arrival.request_id for arrival in arrivals]
 
+    def cancel(self) -> None:
+        """Cancels a request at some time while it runs."""
+        running = sorted(self.cancels & self.world.engine.tasks.requests.keys() - self.world.answers.keys())
+        if running and self.random.random() < 0.2:
+            request = self.random.choice(running)
+            self.cancels.remove(request)
+            self.cancelled.add(request)
+            self.seen["cancelled"] += 1
+            self.world.cancel(request)
+
     def run(self) -> None:
         world = self.world
         for _ in range(20_000):
             self.check_bytes()
+            self.cancel()
             if self.trouble and self.num_losses < _MAX_LOSSES and self.random.random() < self.trouble:
                 self.die()
             if not world.in_flight:
@@ -259,6 +297,7 @@ class Processes:
             batch = self.random.choice(list(world.in_flight.values()))
             self.seen["guesses"] += any(call.is_guess for call in world.engine.scheduler.batches[batch.action.batch_id].calls)
             self.seen["rebuilds"] += bool(batch.action.chain)
+            self.seen["overwritten"] += batch.program == "overwrite" and not batch.action.chain
             world.advance(0.01)  # without it, nothing is known of the demand, and no guess is made
             event = world.outcome(batch, self.random.choice([0.001, 0.01]))
             self.check_limit(batch)
@@ -302,8 +341,8 @@ _weights = st.one_of(st.just([1.0]), st.lists(st.sampled_from([1e-3, 1.0]), min_
 """The weights of tenants, whose turns need not be in the order of their requests."""
 
 
-@comes_across(_TALLY, "guesses", "losses", "evictions", "rebuilds", "two processes", "limits")
-@settings(max_examples=examples(400, share=1.0))
+@comes_across(_TALLY, "guesses", "losses", "evictions", "rebuilds", "two processes", "limits", "overwritten", "cancelled")
+@settings(max_examples=examples(400, share=0.5))
 @given(
     plan=plans,
     asked=st.lists(st.integers(0, 50).map(float), min_size=1, max_size=6),
@@ -313,6 +352,7 @@ _weights = st.one_of(st.just([1.0]), st.lists(st.sampled_from([1e-3, 1.0]), min_
     weights=_weights,
     seed=st.integers(0, 2**32),
     trouble=st.sampled_from([0.0, 0.0, 0.1, 0.3]),
+    cancelled=st.sets(st.integers(0, 5), max_size=3),
 )
 def test_every_chain_ends_with_the_value_of_plain_python(
     plan: Plan,
@@ -323,14 +363,20 @@ def test_every_chain_ends_with_the_value_of_plain_python(
     weights: list[float],
     seed: int,
     trouble: float,
+    cancelled: set[int],
 ) -> None:
     programs = programs_with(limit, can_rebuild=can_rebuild)
     workflow = workflow_of(plan, programs)
     for speculation in (AGGRESSIVE, OFF):
         processes = Processes(programs, num_processes, speculation, seed, trouble)
         requests = processes.submit(workflow, asked, weights)
+        processes.cancels = {request for at, request in enumerate(requests) if at in cancelled}
         processes.run()
-        assert [float(processes.world.result(request)) for request in requests] == [meaning_of(plan, x) for x in asked]
+        for request, x in zip(requests, asked, strict=True):
+            if request in processes.cancelled:
+                assert isinstance(processes.world.answers[request], RequestCancelledError)
+            else:
+                assert float(processes.world.result(request)) == meaning_of(plan, x)
         processes.world.check_nothing_is_left()
         assert not any(process.residents for process in processes.world.engine.scheduler.processes.by_name.values())
         assert all(tensor.dtype is not DType.RESIDENT for each in processes.world.fetches.values() for tensor in each)

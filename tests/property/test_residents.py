@@ -63,15 +63,16 @@ def programs_with(limit: int | None, *, can_rebuild: bool) -> dict[str, dyorc.Pr
 
     @dyorc.program(max_batch_size=3, group="states")
     class Overwrite(Sized):
-        """Makes the state that it gets longer, where `Extend` makes a new one."""
+        """Leaves nothing of the state that it gets but its size, where `Extend` leaves it as it was."""
 
         def __call__(
             self, x: Numbers, state: dyorc.Resident[Changing, dyorc.Consumed]
         ) -> tuple[Numbers, dyorc.Resident[Changing]]:
             assert len({id(each) for each in state}) == len(state), "two calls overwrite the same state"
-            for each, number in zip(state, x, strict=True):
-                each[:] = longer(each, number)
-            return np.array([value_of(each) for each in state], np.float32), state
+            states = [list(longer(each, number)) for each, number in zip(state, x, strict=True)]
+            for each in state:
+                each[:] = [-1.0] * len(each)
+            return np.array([value_of(each) for each in states], np.float32), states
 
     @dyorc.program(max_batch_size=3, group="states")
     class Join(Sized):

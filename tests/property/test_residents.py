@@ -5,7 +5,7 @@ from random import Random
 from typing import Any, TypeAlias
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jaxtyping import Float
 
@@ -355,6 +355,10 @@ _weights = st.one_of(st.just([1.0]), st.lists(st.sampled_from([1e-3, 1.0]), min_
     trouble=st.sampled_from([0.0, 0.0, 0.1, 0.3]),
     cancelled=st.sets(st.integers(0, 5), max_size=3),
 )
+@example(  # a resident is made again at its home, where only an older request has some: there is no room for it
+    plan=(("begin",), ("join", 0, 1), ("join", 0, 0)), asked=[0.0] * 4, num_processes=3, limit=8, can_rebuild=False,
+    weights=[1e-3, 1e-3], seed=0, trouble=0.0, cancelled=set(),
+)  # fmt: skip
 def test_every_chain_ends_with_the_value_of_plain_python(
     plan: Plan,
     asked: list[float],

@@ -68,17 +68,24 @@ class ResidentFormer:
 
     def _fit(self, pool: ReplicaPool, process: Process, bound: BoundCalls) -> int:
         """Returns how many calls that are bound to a process have room for what they return; 0 if none is left. If not even the
-        next has, the youngest request gives up its residents; if there is only one, it may exceed the limit."""
+        next has, the youngest request gives up its residents, or looks for room elsewhere if it has none here; one that is alone
+        may exceed the limit."""
         while (call := bound.queue.first()) is not None:
             number = _num_fitting(pool, process, call, bound)
             if number:
                 return number
             task = call.segment.task
             task.most_resident_bytes = max(task.most_resident_bytes, task.resident_bytes + pool.growth.expect(call))
-            blocks = process.youngest()
-            if not blocks:
+            requests = process.requests()
+            if requests <= {task.request}:
                 return 1
-            self._evict(blocks)
+            is_here = task.request in requests
+            if blocks := process.youngest() if is_here else process.youngest(task.request, is_urgent=call.is_suspect):
+                self._evict(blocks)
+            elif is_here:
+                return 1  # batches read the others
+            else:
+                _release_from_home(pool, call, bound)
         return 0
 
     def _place(self, pool: ReplicaPool, now_ns: int) -> tuple[Replica, int] | None:
@@ -233,6 +240,19 @@ def _num_fitting(pool: ReplicaPool, process: Process, call: Call, bound: BoundCa
         return 0 if process.is_full else 2**30
     added = [pool.growth.expect(each) for calls in (bound.queue, bound.guesses) for each in calls]
     return process.num_fitting(pool.growth.expect(call), added)
+
+
+def _release_from_home(pool: ReplicaPool, call: Call, bound: BoundCalls) -> None:
+    """Lets a call that makes a resident again do so where there is room, as a new chain does: at its home, where none is left,
+    only older requests have residents."""
+    call.segment.task.homes = None  # else what it makes would have to come here after all
+    bound.queue.take_out(lambda other: other is call)
+    call.wait()
+    call.process = ""
+    if call.is_suspect:
+        pool.queue.add_retry([call])
+    else:
+        pool.queue.add(call)
 
 
 def _limits(pool: ReplicaPool, waiting: CallQueue | Lanes) -> tuple[int, int, float]:

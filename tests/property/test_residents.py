@@ -13,6 +13,7 @@ import dyorc
 from dyorc.config import EngineConfig, SpeculationConfig
 from dyorc.core.tensor import DType
 from dyorc.engine.engine_context import Host
+from dyorc.engine.scheduling.resident_forming import consumed_by
 from dyorc.errors import RequestCancelledError
 from tests.effort import examples
 from tests.property.tallies import Tally, comes_across
@@ -327,7 +328,12 @@ class Processes:
             self.first_batches |= {each.action.batch_id for each in sent if each.program == batch.program}
         calls = self.world.engine.scheduler.batches[batch.action.batch_id].calls
         requests = process.requests() | {call.segment.task.request for call in calls}
-        held = sum(_ITEM_BYTES * len(rows[0]) for block, rows in self.world.stored.items() if block[0] == process.name)
+        overwritten = {block for call in calls for block in consumed_by(call)}  # what a call returns takes their place
+        held = sum(
+            _ITEM_BYTES * len(rows[0])
+            for block, rows in self.world.stored.items()
+            if block[0] == process.name and block not in overwritten
+        )
         if batch.action.batch_id not in self.first_batches and len(requests) > 1:
             assert held <= process.limit, f"{held} of {process.limit} bytes, for {len(requests)} requests"
             self.seen["limits"] += held > process.limit // 2

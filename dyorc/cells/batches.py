@@ -49,7 +49,7 @@ class LocalBatch:
     """A batch whose inputs can be read.
 
     Attributes:
-        columns: For each input, the arrays of the calls, in place.
+        columns: For each input, the arrays of the calls, in place; of residents, the objects. Empty once the batch has ended.
         stored: Inputs in an arena, which can be lost while they are read.
         gather_s: Time that it took to find the inputs.
         moves: How stored inputs came here. The others did not move.
@@ -65,7 +65,7 @@ class LocalBatch:
     replica_id: str
     batch_id: int
     num_calls: int
-    columns: Sequence[Rows]
+    columns: list[Rows]
     statics: tuple[StaticValue, ...]
     stored: Sequence[TensorRef]
     gather_s: float
@@ -81,7 +81,12 @@ class LocalBatch:
 
     def done(self) -> None:
         """Ends the reading of inputs, and undoes what the program wrote to them. Call it once results, which may be views of
-        inputs, are copied."""
+        inputs, are copied.
+
+        Whoever has to report the batch keeps it for longer: it must not be the last to hold a resident, which has to end on its
+        program's thread.
+        """
+        self.columns.clear()
         if self.inbox is not None:
             try:
                 self.inbox.check()

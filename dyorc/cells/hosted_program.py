@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 
@@ -17,7 +17,7 @@ from dyorc.cells.loop_watch import BatchWatchdog
 from dyorc.cells.program_group import ProgramGroup
 from dyorc.cells.program_tensors import ProgramInputs, ProgramResults
 from dyorc.core.arrays import Array
-from dyorc.core.tensor import blocks_of
+from dyorc.core.tensor import blocks_of, is_resident
 from dyorc.engine.events import BatchDone, BatchFailed, Event, ReplicaJoined, ReplicaLeft, TensorsLost
 from dyorc.models.status import StatusBoard
 from dyorc.replica.executor import ProgramExecutor
@@ -281,7 +281,8 @@ class HostedProgram:
     def _keep(self, batch: LocalBatch, outcome: BatchOutcome) -> tuple[BatchOutcome, BatchDone | BatchFailed]:
         assert outcome.result is not None
         wait, wait_s = self._context.wait_for_room, self._context.room_wait_s
-        return outcome, keep_when_room(batch, outcome.result, self._results, wait, wait_s)
+        event = keep_when_room(batch, outcome.result, self._results, wait, wait_s)
+        return replace(outcome, event=event, result=None), event  # the loop must not be the last to hold a resident
 
     def _finish(self, batch: LocalBatch, ended: tuple[BatchOutcome, BatchDone | BatchFailed]) -> None:
         outcome, event = ended
@@ -312,7 +313,8 @@ class HostedProgram:
 
     def _free(self, event: BatchDone) -> None:
         tensors = [tensor for outputs in event.outputs for tensor in outputs]
-        self._results.drop(tensors)
+        if self.group is not None:
+            self.group.release(tensor.block for tensor in tensors if is_resident(tensor))
         self._context.tensors.free(blocks_of(tensors))
 
     def _settle(self) -> None:

@@ -230,7 +230,7 @@ class LocalFleet:
         hosted: HostedProgram | HostedCalls,
         action: DispatchBatch,
         stored: Sequence[TensorRef],
-        gather: Callable[[], tuple[Sequence[Rows], Inbox | None]],
+        gather: Callable[[], tuple[list[Rows], Inbox | None]],
         fetched: InputMoves | None = None,
     ) -> None:
         started_s = time.perf_counter()

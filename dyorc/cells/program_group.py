@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from typing import Any
 
 from dyorc.authoring.program import Program
 from dyorc.core.tensor import BlockId
@@ -52,9 +53,15 @@ class ProgramGroup:
         What an object does when it ends may take long, and the loop would stand still meanwhile: in a profile of a chat beside
         running programs, a release on the loop took 2 ms of wall time. Throughput and processor time did not measurably change.
         """
-        dropped = self.residents.take_out(numbers)
-        if self._thread is not None and dropped:
-            self._thread.submit_silently(dropped.clear)
+        self._drop(self.residents.take_out(numbers))
+
+    def release_all(self) -> None:
+        """Forgets all residents, likewise."""
+        self._drop(self.residents.take_all())
+
+    def _drop(self, objects: list[Any]) -> None:
+        if self._thread is not None and objects:
+            self._thread.submit_silently(objects.clear)
 
     def stop(self) -> None:
         """Ends the thread after its running job."""
@@ -109,7 +116,7 @@ class ProgramGroups:
     def clear(self) -> None:
         """Drops all residents: the engine that knew them is gone."""
         for group in self._groups.values():
-            group.residents.clear()
+            group.release_all()
 
     def report(self) -> dict[str, int]:
         """Returns how many residents there are, and their bytes."""

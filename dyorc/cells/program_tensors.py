@@ -10,7 +10,7 @@ memory that it had requested (`dyorc.empty`) is not copied: by contract, it writ
 Residents (`dyorc.Resident`) are neither read nor copied: the program gets the objects, and what it returns is kept as it is.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
@@ -122,11 +122,6 @@ class ProgramResults:
             for at, rows in enumerate(outputs)
         ]  # fmt: skip
         return list(zip(*columns, strict=True))
-
-    def drop(self, tensors: Iterable[TensorRef]) -> None:
-        """Drops those that are residents: nobody will learn of them."""
-        if self._residents is not None:
-            self._residents.release(tensor.block for tensor in tensors if is_resident(tensor))
 
     def check_beside(self, num_bytes: int, inputs: Sequence[TensorRef]) -> None:
         """Checks that shared memory can hold results of this size together with inputs that are there.

@@ -78,7 +78,11 @@ class ResidentTable:
 
     def clear(self) -> None:
         """Drops all objects."""
-        self.release(list(self._objects))
+        self.take_all()
+
+    def take_all(self) -> list[Any]:
+        """Forgets all objects and returns them, likewise."""
+        return self.take_out(list(self._objects))
 
     # As the engine sees them
 

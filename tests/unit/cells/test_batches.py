@@ -11,7 +11,7 @@ from dyorc.cells.batches import LocalBatch, run_batch
 from dyorc.replica.executor import BatchError
 from tests.deadlines import wait_until
 
-BATCH = LocalBatch("r", 1, 1, (), (), (), 0.0)
+BATCH = LocalBatch("r", 1, 1, [], (), (), 0.0)
 
 
 class _Program:

@@ -55,7 +55,8 @@ class EngineConfig(_Section):
     max_attempts: int = Field(default=3, ge=1)
     """How often results or inputs of a call may be lost before it fails."""
     max_deaths: int = Field(default=2, ge=1)
-    """Replicas that a call may lose, the last of them alone, before it and equal requests are refused."""
+    """Replicas that a call may lose, the last of them alone, before it and equal requests are refused. What equal calls lose
+    side by side counts once."""
     max_suspect_wait_s: float = Field(default=10.0, ge=0)
     """How long a call that may have ended a replica waits at most until its next death would delay no other call."""
     max_refused_inputs: int = Field(default=1000, ge=0)
@@ -131,6 +132,8 @@ class ScalingConfig(_Section):
     """A replica's value in a full budget is counted in the calls expected within this time."""
     swap_margin: float = Field(default=1.5, ge=1)
     """A warm replica makes room only for one that is worth this many times as much."""
+    max_replicas_by_hand: int = Field(default=64, ge=1)
+    """Warm and parked replicas that `dyorc scale` may ask for, of a program that does not declare more itself."""
     season_s: float | None = Field(default=None, gt=0)
     """Period in which the traffic repeats, e.g. 86400; None: it is looked for."""
     budget: BudgetConfig = BudgetConfig()

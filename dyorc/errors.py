@@ -585,7 +585,7 @@ class AnswerTooLargeError(ExecutionError):
 
 
 class SuspectInputError(ExecutionError):
-    """Replicas died while they ran this call and nothing else, or an equal one. The next one would, too.
+    """Replicas died while they ran this call and nothing else, or an equal one, one after the other. The next one would, too.
 
     Cure:
         Do not send the input again. Run the program on it outside of the server: it kills the process.

@@ -70,7 +70,8 @@ class CallCost:
             text = f"the cost of a call could not be computed: {text_of(error)}"
             raise ProgramError(self._program, type_name(error), text) from error
         if shown:
-            raise ProgramError(self._program, "ValueError", f"the cost of a call is {shown}, expected a number of at least 0")
+            expected = "expected a finite number of at least 0 (no bool)"
+            raise ProgramError(self._program, "ValueError", f"the cost of a call is {shown}, {expected}")
         return cost
 
 

@@ -9,6 +9,7 @@ from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from dyorc.authoring.ref import Ref, refuse_use
+from dyorc.authoring.stream import Stream
 from dyorc.errors import WorkflowError
 
 
@@ -157,8 +158,15 @@ def gather(*refs: Ref) -> Gather:
     """
     for ref in refs:
         if not isinstance(ref, Ref):
-            raise TypeError(f"dyorc.gather takes Refs, got {type(ref).__name__}; pass a list as dyorc.gather(*list)")
+            raise TypeError(f"dyorc.gather takes Refs, got {_instead_of(ref)}")
     return Gather(refs)
+
+
+def _instead_of(value: object) -> str:
+    """Returns what was given to `gather` in place of a Ref, and what helps."""
+    if isinstance(value, Stream):
+        return "a Stream; wait for all of its parts by `await dyorc.collect(stream)`"
+    return f"{type(value).__name__}; pass a list as dyorc.gather(*list)"
 
 
 _sites: dict[tuple[int, int], DecisionSite] = {}

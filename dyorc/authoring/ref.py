@@ -27,7 +27,7 @@ _USES: dict[str, tuple[str, ...]] = {
 }
 
 
-def refuse_use(advice: Callable[[Any], tuple[str, str]]) -> Callable[[type[T]], type[T]]:
+def refuse_use(advice: Callable[[Any], tuple[str, str]], *, is_value: bool = True) -> Callable[[type[T]], type[T]]:
     """Makes a class raise TypeError for every use in `_USES` that it does not define itself.
 
     Python answers many questions about any object by its identity or type: whether it is true, whether it equals a number, how it
@@ -36,12 +36,13 @@ def refuse_use(advice: Callable[[Any], tuple[str, str]]) -> Callable[[type[T]], 
 
     Args:
         advice: Returns what an object is, and what to write instead.
+        is_value: Whether it stands for a value that allows the use later. If not, the texts have no "yet".
     """
 
     def decorate(cls: type[T]) -> type[T]:
         own = frozenset(vars(cls))
         for cannot, names in _USES.items():
-            refusal = _refusal(advice, cannot)
+            refusal = _refusal(advice, cannot if is_value else cannot.replace(" yet", ""))
             for name in names:
                 if f"__{name}__" not in own:
                     setattr(cls, f"__{name}__", refusal)

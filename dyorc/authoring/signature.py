@@ -205,19 +205,20 @@ _ASYNC_STREAMS = (AsyncIterator, AsyncGenerator)
 _STREAMS = (*_ASYNC_STREAMS, Iterator, Generator)
 
 
-def _part_of(annotation: Any, owner: str) -> Any:
+def _part_of(annotation: Any, owner: str, expected: str = "AsyncIterator") -> Any:
     """Returns the annotation of one part, from the return annotation of a function that yields.
+
+    Args:
+        expected: What such a function is best annotated, for the error's text.
 
     Raises:
         DefinitionError: If it is no iterator or generator, async or not, or expects values to be sent.
     """
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin not in _STREAMS or not arguments:
-        raise DefinitionError(
-            f"{owner} yields, and its return annotation is {annotation!r}; expected AsyncIterator[...] of a part"
-        )
+        raise DefinitionError(f"{owner} yields, and its return annotation is {annotation!r}; expected {expected}[...] of a part")
     if any(sent not in (None, type(None)) for sent in arguments[1:]):
-        raise DefinitionError(f"{owner} is annotated {annotation!r}; nothing is sent into it: expected AsyncIterator[...]")
+        raise DefinitionError(f"{owner} is annotated {annotation!r}; nothing is sent into it: expected {expected}[...]")
     return arguments[0]
 
 
@@ -294,7 +295,10 @@ class Signature:
                     f"{owner}: parameter {name!r} is annotated {hints[name]!r}; "
                     f"expected a jaxtyping tensor, bool, int, float or str"
                 )
-        outputs = OutputSpec.of(_part_of(hints["return"], owner) if is_streaming else hints["return"], owner)
+        returned = hints["return"]
+        if is_streaming:
+            returned = _part_of(returned, owner, "Iterator" if inspect.isgeneratorfunction(function) else "AsyncIterator")
+        outputs = OutputSpec.of(returned, owner)
         if not outputs.tensors:
             raise DefinitionError(f"{owner}: it declares no output; expected at least one tensor")
         return cls(owner, tuple(parameters), outputs)

@@ -19,7 +19,7 @@ END_OF_STREAM = _EndOfStream()
 _INSTEAD = "read it by `async for part in stream`, or all of it by `await dyorc.collect(stream)`"
 
 
-@refuse_use(lambda stream: ("a Stream", _INSTEAD))
+@refuse_use(lambda stream: ("a Stream", _INSTEAD), is_value=False)
 class Stream:
     """The parts that a program or workflow yields, in order: the result of calling one that yields.
 

@@ -19,6 +19,7 @@ class FormReason(Enum):
 
     QUEUE_EMPTIED = "a replica was free and took all that could share a batch"
     FULL = "max_batch_size was reached"
+    ALONE = "its program takes one call at a time, in no batch"
     COSTS_ENOUGH = "max_batch_cost was reached"
     SHARED = "several replicas were free and split the queue"
     HELD = "it was held for calls that were about to be ready"

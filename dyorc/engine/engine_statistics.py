@@ -12,19 +12,23 @@ from dyorc.engine.tallies import BatchTally, ModelStatistics, Tally
 class BatchTimes:
     """Where the time of a batch went, from when its replica was free for it until its results came, in nanoseconds.
 
-    Time that the replica does not report, for the way there and back, is split evenly between input and output.
+    Time that the replica does not report, for the way there and back, is split evenly between input and output. If the
+    batch reads streams, nearly all of it is the wait for their parts, so it is input.
     """
 
     __slots__ = ("elapsed_ns", "infer_ns", "input_ns", "output_ns", "size")
 
-    def __init__(self, size: int, elapsed_ns: int, gather_s: float, infer_s: float, publish_s: float) -> None:
+    def __init__(
+        self, size: int, elapsed_ns: int, gather_s: float, infer_s: float, publish_s: float, *, is_reading: bool = False
+    ) -> None:
         self.size = size
         self.elapsed_ns = elapsed_ns
         self.infer_ns = int(infer_s * 1e9)
         gather_ns, publish_ns = int(gather_s * 1e9), int(publish_s * 1e9)
-        link_ns = max(0, elapsed_ns - gather_ns - self.infer_ns - publish_ns) // 2
-        self.input_ns = gather_ns + link_ns
-        self.output_ns = publish_ns + link_ns
+        link_ns = max(0, elapsed_ns - gather_ns - self.infer_ns - publish_ns)
+        half_ns = link_ns // 2
+        self.input_ns = gather_ns + (link_ns if is_reading else half_ns)
+        self.output_ns = publish_ns + (0 if is_reading else half_ns)
 
 
 class GuessCounts:

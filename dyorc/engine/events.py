@@ -85,7 +85,8 @@ class PartTaken(msgspec.Struct, frozen=True):
 
 
 class BatchDone(msgspec.Struct, frozen=True):
-    """A batch ran: for each of its calls, in order, the output tensors. `execute_s` is the program's own time.
+    """A batch ran: for each of its calls, in order, the output tensors. `execute_s` is the program's own time, without its waits
+    for parts of streams.
 
     For the statistics: `gather_s` is the time for fetching and stacking inputs, `infer_s` that in the program's code (None: all
     of `execute_s`), `publish_s` that for splitting and storing outputs. Stacking and splitting are in `execute_s`, too. `moves`

@@ -40,7 +40,7 @@ class BatchTrace(msgspec.Struct, eq=False, gc=False):
         started_ns: When it became the first there.
         ended_ns: When its results were back.
         gather_s: Time for fetching and stacking its inputs.
-        infer_s: Time in the program's code.
+        infer_s: Time in the program's code, without waits for parts of streams.
         publish_s: Time for splitting and storing its outputs.
         moves: How its inputs came.
         outcome: ``running``, ``done``, ``failed``, or ``lost`` with its replica or its inputs.
@@ -93,6 +93,7 @@ class CallTrace(msgspec.Struct, eq=False, gc=False):
             (no longer needed).
         error: Why it failed.
         depth: How many workflows deep the one that asked was called; 0: it is the request's own.
+        reads_streams: Whether its program reads streams: then it also ran while it waited for their parts.
         dropped: Why a resident that it returned was dropped and has not been made again: ``evicted`` for want of room, ``moved``
             to another process, or ``overwritten``. Empty: it was not, or it was lost.
     """
@@ -115,6 +116,7 @@ class CallTrace(msgspec.Struct, eq=False, gc=False):
     outcome: str = "waiting"
     error: str = ""
     depth: int = 0
+    reads_streams: bool = False
     dropped: str = ""
 
 

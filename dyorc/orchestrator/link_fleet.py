@@ -59,10 +59,13 @@ from dyorc.transport.messages import (
     decode,
     encode,
 )
-from dyorc.transport.peer_process import LinkCallbacks, PeerEnding
+from dyorc.transport.peer_process import CONNECTION_LOST, PROCESS_ENDED, LinkCallbacks, PeerEnding, ending_of
 from dyorc.transport.tiers import ByteSpan
 
 _log = structlog.get_logger("dyorc.orchestrator")
+
+_ORDERLY = frozenset({ending_of(0), CONNECTION_LOST, PROCESS_ENDED})
+"""How a replica ends that was told to, as far as that can be seen from here."""
 
 _SWEEP_AFTER_S = 0.5
 """After a replica's connection is lost, its process may still hold its arena briefly."""
@@ -342,7 +345,8 @@ class LinkFleet:
         """
         hello = self._hellos.get(peer)
         reason = ending.reason if hello is None else self._last_words.get(hello.replica_id, ending.reason)
-        self._lost(peer, reason, is_crash=ending.is_crash)
+        is_expected = hello is not None and ending in _ORDERLY and self._registry.is_leaving(hello.replica_id)
+        self._lost(peer, reason, is_crash=ending.is_crash, is_expected=is_expected)
         if hello is not None:
             self._loop.call_later(self._site.link.kill_after_s, self._end_if_absent, hello)
 
@@ -354,12 +358,13 @@ class LinkFleet:
         if hello.holder.node == self._site.node:  # on other nodes the id means another process; Serve's own checks end it there
             self._site.end(hello.pid)
 
-    def _lost(self, peer: bytes, reason: str, *, is_crash: bool = False) -> None:
+    def _lost(self, peer: bytes, reason: str, *, is_crash: bool = False, is_expected: bool = False) -> None:
         hello = self._hellos.pop(peer, None)
         if hello is None:
             return
         replica_id = hello.replica_id
-        _log.warning("replica_left", replica=replica_id, reason=reason)
+        log = _log.info if is_expected else _log.warning
+        log("replica_left", replica=replica_id, reason=reason)
         del self._peers[replica_id]
         self._welcomed.discard(replica_id)
         self._last_words.pop(replica_id, None)

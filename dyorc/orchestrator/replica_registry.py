@@ -136,6 +136,11 @@ class ReplicaRegistry:
             self._send(replica_id, Park())
         self._fill(status)
 
+    def is_leaving(self, replica_id: str) -> bool:
+        """Returns whether a replica has said that it is about to end."""
+        known = self._status.find(replica_id)
+        return known is not None and known[1].is_leaving
+
     def replica_left(self, replica_id: str) -> None:
         """Removes a replica that is gone. Another may have to take its place."""
         known = self._status.find(replica_id)

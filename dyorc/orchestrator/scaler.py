@@ -187,7 +187,8 @@ class Scaler:
 
         Raises:
             UnknownModelError: If there is no such program.
-            InvalidInputError: If the program's bounds do not allow it, or its place: a server's own process runs it once.
+            InvalidInputError: If the program's bounds do not allow it, or its place: a server's own process runs it once; or
+                if the program has no bounds and it is more than both `scaling.max_replicas_by_hand` and what it declares.
         """
         loads = {load.program: load for load in self._target.loads()}
         if program not in loads:
@@ -199,10 +200,13 @@ class Scaler:
                 f"program {program!r}: {ordered}: it runs in the server's own process; `--cells N` starts N such processes, Ray "
                 "any number of replicas"
             )
-        if not bounds.is_fixed:
-            _check(program, bounds, num_warm, num_parked)
         group = loads[program].group
         members = [name for name, load in loads.items() if name == program or (group and load.group == group)]
+        if bounds.is_fixed:
+            declared = max(loads[name].bounds.max_replicas for name in members)
+            _check_by_hand(program, max(declared, self._config.max_replicas_by_hand), num_warm, num_parked)
+        else:
+            _check(program, bounds, num_warm, num_parked)
         for name in members:  # they share processes, so they have one number
             self._policy.override(name, num_warm, num_parked)
         before = {name: self._last.get(name) for name in members}
@@ -235,6 +239,17 @@ def _check(program: str, bounds: Bounds, num_warm: int | None, num_parked: int |
         raise InvalidInputError(
             f"program {program!r}: {num_warm or 0} warm and {num_parked or 0} parked replicas are more than the "
             f"{bounds.max_replicas} that it may have"
+        )
+
+
+def _check_by_hand(program: str, limit: int, num_warm: int | None, num_parked: int | None) -> None:
+    """Refuses a mistyped number before it fills the machine with processes."""
+    number = (num_warm or 0) + (num_parked or 0)
+    if number > limit:
+        raise InvalidInputError(
+            f"program {program!r}: {num_warm or 0} warm and {num_parked or 0} parked replicas are {number}, expected at most "
+            f"{limit}; to allow more, raise the setting scaling.max_replicas_by_hand (DYORC_SCALING__MAX_REPLICAS_BY_HAND), or "
+            f"declare autoscaling_config={{'max_replicas': {number}}} for the program"
         )
 
 

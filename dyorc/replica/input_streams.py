@@ -1,6 +1,7 @@
 """The streams that a running call reads, as its program's code sees them."""
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -27,6 +28,8 @@ class InputStream:
 
     Attributes:
         reader: The task that waits for the next part now; None if none does.
+        owner: The call's own task; the call does nothing while that waits.
+        waited_s: How long the call has waited for parts so far. Not that of other tasks: the call may work meanwhile.
     """
 
     def __init__(self, taken: Callable[[int], None]) -> None:
@@ -35,6 +38,8 @@ class InputStream:
         self._taken = taken
         self._num_taken = 0
         self.reader: asyncio.Task[Any] | None = None
+        self.owner: asyncio.Task[Any] | None = None
+        self.waited_s = 0.0
         self._is_over = False
         self._is_closed = False
 
@@ -83,11 +88,14 @@ class InputStream:
     async def __anext__(self) -> Any:
         while not self._parts and not self._is_closed:
             self._is_fed.clear()
-            self.reader = asyncio.current_task()
+            task = self.reader = asyncio.current_task()
+            since_s = time.perf_counter()
             try:
                 await self._is_fed.wait()
             finally:
                 self.reader = None
+                if task is self.owner:
+                    self.waited_s += time.perf_counter() - since_s
         if self._is_closed:
             raise StopAsyncIteration
         part = self._parts[0]
@@ -115,11 +123,13 @@ class CallTurns:
 
     async def wait(self, stream: InputStream) -> Any:
         """Returns the next part of a stream, for a job that has the turn, and lends it to others meanwhile."""
+        since_s = time.perf_counter()
         self._lock.release()
         try:
             return await anext(stream)
         finally:
             await self._lock.acquire()
+            stream.waited_s += time.perf_counter() - since_s
 
 
 class BlockingStream:

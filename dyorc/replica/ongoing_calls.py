@@ -60,7 +60,7 @@ class CallReceiver(Protocol):
 
         Args:
             outputs: For each output, its one array. Nothing, if the program has yielded all of it.
-            execute_s: How long it took, without the time in which it was not allowed to go on.
+            execute_s: How long it took, without the time in which it was not allowed to go on or waited for parts of streams.
         """
         ...
 
@@ -78,7 +78,7 @@ class _Call:
         self.task: asyncio.Task[None] | None = None
         self.has_begun = False
         self.is_cancelled = False
-        self.paused_s = 0.0
+        self._paused_s = 0.0
         self._max_parts = max_parts
         self._is_granted = asyncio.Event()
 
@@ -86,6 +86,11 @@ class _Call:
         """Lets it send up to so many parts, in all."""
         self._max_parts = max(self._max_parts, max_parts)
         self._is_granted.set()
+
+    @property
+    def idle_s(self) -> float:
+        """How long it has done nothing so far: it was not allowed to go on, or waited for parts of its streams."""
+        return self._paused_s + sum([stream.waited_s for stream in self.streams])
 
     async def until_granted(self, index: int) -> None:
         """Waits until the part of this index may be sent."""
@@ -95,7 +100,7 @@ class _Call:
         while index >= self._max_parts:
             self._is_granted.clear()
             await self._is_granted.wait()
-        self.paused_s += time.perf_counter() - since_s
+        self._paused_s += time.perf_counter() - since_s
 
     async def until_taken(self, offer: Callable[[], bool]) -> None:
         """Waits until the receiver had room."""
@@ -104,7 +109,7 @@ class _Call:
         since_s = time.perf_counter()
         while not offer():  # noqa: ASYNC110 -- room is made by other threads and processes
             await asyncio.sleep(_POLL_ROOM_S)
-        self.paused_s += time.perf_counter() - since_s
+        self._paused_s += time.perf_counter() - since_s
 
 
 class OngoingCalls:
@@ -217,6 +222,8 @@ class OngoingCalls:
         streams = [InputStream(lambda num_taken, stream=at: receiver.taken(stream, num_taken)) for at in range(len(self._specs))]
         call = self._calls[call_id] = _Call(receiver, streams, max_parts)
         call.task = self._loop.start(self._run(call_id, call, arguments, span), self._loop.new_context())
+        for stream in streams:
+            stream.owner = call.task
 
     def _cancel(self, call: _Call) -> None:
         if not call.is_cancelled:
@@ -237,7 +244,7 @@ class OngoingCalls:
             if self._program.is_streaming:
                 await self._send_parts(call, self._source(call, inputs, span))
             del inputs
-            execute_s = time.perf_counter() - started_s - call.paused_s
+            execute_s = time.perf_counter() - started_s - call.idle_s
             await call.until_taken(lambda: call.receiver.done(outputs, execute_s))
         except BaseException as error:  # also SystemExit: nothing that a program raises ends its loop
             call.receiver.failed(error)

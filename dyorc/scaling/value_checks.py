@@ -26,8 +26,11 @@ OPTIONAL_POSITIVE_COUNT: Check = (
     lambda value: value is None or (is_count(value) and value > 0),
 )
 OPTIONAL_COUNT: Check = ("a whole number of at least 0, or None", lambda value: value is None or is_count(value))
-POSITIVE: Check = ("a number above 0", lambda value: is_number(value) and value > 0)
-OPTIONAL_POSITIVE: Check = ("a number above 0, or None", lambda value: value is None or (is_number(value) and value > 0))
+POSITIVE: Check = ("a finite number above 0 (no bool)", lambda value: is_number(value) and value > 0)
+OPTIONAL_POSITIVE: Check = (
+    "a finite number above 0 (no bool), or None",
+    lambda value: value is None or (is_number(value) and value > 0),
+)
 POSITIVE_SECONDS: Check = ("more than 0 seconds", lambda value: is_number(value) and value > 0)
 SECONDS: Check = ("seconds, at least 0", lambda value: is_number(value) and value >= 0)
 OPTIONAL_SECONDS: Check = ("seconds, at least 0, or None", lambda value: value is None or (is_number(value) and value >= 0))

@@ -2,7 +2,8 @@
 
 It is followed backwards. Of the calls that were needed, the one that was ready last held up the answer; before that, it is the
 call whose result that one waited for, or that had to be ready before the workflow could ask; and so on to the first. What no call
-explains is DyOrc's own time, unless the client had parts of the answer to take just then.
+explains is DyOrc's own time, unless the client had parts of the answer to take just then. A call that reads streams runs while
+they are made: its own work counts as the last of that time, and before, the path follows what ran or was ready then.
 """
 
 from collections import deque
@@ -116,9 +117,12 @@ class _Walk:
 
     def pieces(self, start_ns: int) -> list[StageInterval]:
         """Returns the pieces between a time and the end of the request."""
+        end_ns = self._record.ended_ns
+        return self._follow(self._unfinished() or self._last_before(end_ns), start_ns, end_ns)
+
+    def _follow(self, call: CallTrace | None, start_ns: int, at_ns: int) -> list[StageInterval]:
+        """Returns the pieces between two times, of which a call explains the last."""
         backwards: list[list[StageInterval]] = []
-        at_ns = self._record.ended_ns
-        call = self._unfinished() or self._last_before(at_ns)
         while call is not None and at_ns > start_ns:
             del self._left[call.call_id]
             done_ns = min(ready_ns(call), at_ns) if call.outcome in ("done", "failed") else at_ns
@@ -127,6 +131,11 @@ class _Walk:
                 at_ns, call = done_ns, self._decider(call, done_ns)
                 continue
             able = max(min(able_ns(call), done_ns), start_ns)
+            fed_ns, working_ns = _reading_ns(call, able, done_ns)
+            if fed_ns < working_ns and (source := self._running_before(call, fed_ns, working_ns)) is not None:
+                backwards.append(pieces_of(call, working_ns, done_ns, self._wrong_guesses))
+                backwards.append(self._follow(source, fed_ns, working_ns))
+                done_ns = fed_ns
             backwards.append(pieces_of(call, able, done_ns, self._wrong_guesses))
             at_ns, call = able, self._before(call, able)
         backwards.append(self._between(start_ns, at_ns))
@@ -151,6 +160,19 @@ class _Walk:
         if call.asked_ns < call.queued_ns and (last_source := self._last_before(at_ns, call.sources)) is not None:
             return last_source
         return self._last_before(min(at_ns, call.asked_ns))
+
+    def _running_before(self, reader: CallTrace, since_ns: int, at_ns: int) -> CallTrace | None:
+        """Returns the call that a reader of streams waited for: of those that ran while it did, the one that ran or was ready
+        last before a time."""
+        calls = [
+            call
+            for call in self._left.values()
+            if call.outcome in ("done", "failed")
+            and able_ns(call) < at_ns
+            and ready_ns(call) > since_ns
+            and reader.call_id not in call.sources
+        ]
+        return max(calls, key=lambda call: (min(ready_ns(call), at_ns), call.call_id in reader.sources), default=None)
 
     def _decider(self, call: CallTrace, at_ns: int) -> CallTrace | None:
         """Returns the call that a guess waited for: the last one that its decision reads."""
@@ -211,6 +233,15 @@ def _running(call: CallTrace, batch: BatchTrace, sent_ns: int, done_ns: int, wro
         pieces.append(StageInterval(stage, at_ns, at_ns + duration_ns, call, batch))
         at_ns += duration_ns
     return [*pieces, StageInterval(RequestStage.ENGINE, at_ns, done_ns, call, batch)]
+
+
+def _reading_ns(call: CallTrace, able: int, done_ns: int) -> tuple[int, int]:
+    """Returns the time that a call spent waiting for parts if it did all its work after that: none if it reads no streams."""
+    if not (call.reads_streams and call.batches and call.batches[-1].infer_s):
+        return able, able
+    batch = call.batches[-1]
+    worked_ns = round((batch.gather_s + batch.infer_s + batch.publish_s) * 1e9)
+    return max(batch.started_ns, able), done_ns - worked_ns
 
 
 def _waiting(call: CallTrace, batch: BatchTrace, start_ns: int, end_ns: int, wrong_guesses: WrongGuesses) -> list[StageInterval]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from structlog.testing import capture_logs
 
 from dyorc.replica.assignment import ForkServerSpec, Hosting, Identity, ProgramSource, ReplicaAssignment
 from dyorc.replica.fork_client import ForkClient
@@ -101,6 +102,20 @@ async def test_a_replica_without_an_orchestrator_does_not_wait_for_one(folder: s
     async with asyncio.timeout(TIMEOUT_S / 2):  # of the time that it could take
         await asyncio.to_thread(keeper.stop)
     await wait_until_async(lambda: not psutil.pid_exists(pid), "its process is gone")
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+async def test_a_replica_that_was_stopped_is_no_reason_for_a_warning(folder: str, client: ForkClient, is_stopped: bool) -> None:
+    async with running([sums], num_replicas=0) as stack:
+        keeper = await keep(stack, client, "only")
+        (pid,) = stack.status(noted).replica_pids.values()
+        with capture_logs() as logs:
+            if not is_stopped:
+                os.kill(pid, signal.SIGKILL)
+            await asyncio.to_thread(keeper.stop)
+            left = lambda: [(log["replica"], log["log_level"]) for log in logs if log["event"] == "replica_left"]  # noqa: E731
+            await wait_until_async(left, "it is gone")
+    assert left()[0][1] == ("info" if is_stopped else "warning")
 
 
 async def test_a_process_goes_on_when_its_serve_replica_is_killed_and_the_next_one_adopts_it(

@@ -10,7 +10,7 @@ import inspect
 import types
 import typing
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -119,23 +119,34 @@ def program(function: Callable[..., Any] | None = None, **options: Any) -> Any:
         try:
             result = function(**batch)
             if is_yielding:
-                return _stream_of(function.__name__, result)
+                return _stream_of(function.__name__, result, bound.arguments)
             result = _run(result) if inspect.iscoroutine(result) else result
             return Ref(_rows_of(result, hints["return"], options))
         except Exception as error:
-            return Ref(None, ProgramError(function.__name__, type(error).__name__, str(error)))
+            return Ref(None, _failure(function.__name__, error, bound.arguments))
 
     return call
 
 
-def _stream_of(name: str, generator: Any) -> Stream:
+def _failure(name: str, error: Exception, arguments: Mapping[str, Any]) -> DyOrcError:
+    """Returns what a call fails with. An error of a stream that it reads stays that of what failed first."""
+    for stream, argument in arguments.items():
+        if isinstance(argument, Stream) and argument.error is error:
+            continued = type(argument.error).__new__(type(argument.error))
+            vars(continued).update(vars(argument.error))
+            continued.args = (f"{error}; it reached program {name!r} through its stream {stream!r}",)
+            return continued
+    return ProgramError(name, type(error).__name__, str(error))
+
+
+def _stream_of(name: str, generator: Any, arguments: Mapping[str, Any]) -> Stream:
     """Returns all that a program's generator yields."""
     stream = Stream()
     try:
         for part in generator if inspect.isgenerator(generator) else _each_of(generator):
             stream.parts.append(_read_only(np.array(part)))
     except Exception as error:
-        stream.error = ProgramError(name, type(error).__name__, str(error))
+        stream.error = _failure(name, error, arguments)
     return stream
 
 

@@ -52,7 +52,8 @@ def end_trace(batch: Batch, outcome: str, now_ns: int, done: BatchDone | None = 
 def learn_from_batch(batch: Batch, execute_s: float, now_ns: int) -> None:
     """Learns from the time a batch took."""
     pool, size = batch.replica.pool, batch.cost
-    if batch.expected_ns is not None and not pool.program.is_streaming:  # one that yields may wait for its readers
+    waits = pool.program.is_streaming or bool(pool.program.signature.streams)  # for its readers, or for parts that it reads
+    if batch.expected_ns is not None and not waits:
         pool.lateness_ns.add(max(0, now_ns - batch.expected_ns))
     processor, expected_s = batch.replica.processor, pool.latency.predict(size)
     if processor is not None and expected_s and batch.started_ns is not None:
@@ -64,7 +65,7 @@ def learn_from_batch(batch: Batch, execute_s: float, now_ns: int) -> None:
     pool.last_done_ns = now_ns
     pool.loop_ratio.calls_ended(batch.calls, now_ns)
     batch.replica.latency.observe(size, execute_s)
-    if batch.started_ns == batch.dispatched_ns and not pool.program.is_streaming:
+    if batch.started_ns == batch.dispatched_ns and not waits:
         pool.link_ns.add(now_ns - batch.dispatched_ns - execute_s * _NS_PER_S)
     sample = batch.calls[len(batch.calls) // 2]
     if sample.bet is None:
@@ -76,7 +77,8 @@ def count_batch(batch: Batch, event: BatchDone, now_ns: int) -> None:
     size = len(batch.calls)
     started_ns = batch.started_ns if batch.started_ns is not None else batch.dispatched_ns
     infer_s = event.execute_s if event.infer_s is None else event.infer_s
-    times = BatchTimes(size, now_ns - started_ns, event.gather_s, infer_s, event.publish_s)
+    is_reading = bool(batch.replica.pool.program.signature.streams)
+    times = BatchTimes(size, now_ns - started_ns, event.gather_s, infer_s, event.publish_s, is_reading=is_reading)
     waits_ns = [started_ns - call.submitted_ns for call in batch.calls]
     own = batch.replica.pool.record
     own.count_batch(times, waits_ns, batch.reason.name, now_ns)

@@ -80,7 +80,7 @@ class BatchFormer:
         if is_retry:
             reason = FormReason.RETRY
         elif len(calls) == max_size:
-            reason = FormReason.FULL if max_size == pool.program.options.max_batch_size else FormReason.COSTS_ENOUGH
+            reason = reason_when_full(pool, max_size)
         elif held_until_ns:
             reason = FormReason.HELD
         else:
@@ -187,6 +187,14 @@ def fair_size(pool: ReplicaPool, num_calls: int, cost: float, max_size: int) -> 
     """
     share = -(-num_calls // pool.num_idle)
     return min(max_size, max(share, pool.latency.efficient_size(cost)))
+
+
+def reason_when_full(pool: ReplicaPool, max_size: int) -> FormReason:
+    """Returns why a batch of the largest size that its pool allows now was formed."""
+    options = pool.program.options
+    if not options.batched:
+        return FormReason.ALONE
+    return FormReason.FULL if max_size == options.max_batch_size else FormReason.COSTS_ENOUGH
 
 
 def _end_hold(pool: ReplicaPool, size: int, now_ns: int) -> None:

@@ -11,16 +11,12 @@ def error_of(call: Call, event: BatchFailed) -> DyOrcError:
     If it did not catch the error of a stream, it has only passed that on. If it raised another one, that may be a consequence.
     """
     name = call.callee.name
-    for feed in call.feeds:
-        source = feed.error
-        if source is None:
-            continue
-        stream = call.callee.signature.streams[feed.number].name
+    failed = [(call.callee.signature.streams[feed.number].name, feed.error) for feed in call.feeds if feed.error is not None]
+    for stream, source in failed:
         if event.error_type == type_name(source) and event.message == text_of(source):
             return _continued(source, f"; it reached program {name!r} through its stream {stream!r}")
-        text = f"{event.message} (its stream {stream!r} had failed: {source})"
-        return ProgramError(name, event.error_type, text, event.traceback)
-    return ProgramError(name, event.error_type, event.message, event.traceback)
+    text = "".join([f" (its stream {stream!r} had failed: {source})" for stream, source in failed[:1]])
+    return ProgramError(name, event.error_type, f"{event.message}{text}", event.traceback)
 
 
 def _continued(error: DyOrcError, addition: str) -> DyOrcError:

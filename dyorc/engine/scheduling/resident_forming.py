@@ -15,7 +15,7 @@ from dyorc.core.tensor import BlockId
 from dyorc.engine.actions import FormReason
 from dyorc.engine.model.program_call import Call
 from dyorc.engine.request_trace import TraceNote
-from dyorc.engine.scheduling.batch_forming import BatchFormer, by_cost, fair_size
+from dyorc.engine.scheduling.batch_forming import BatchFormer, by_cost, fair_size, reason_when_full
 from dyorc.engine.scheduling.bound_calls import BoundCalls
 from dyorc.engine.scheduling.lanes import Lanes
 from dyorc.engine.scheduling.processes import Process
@@ -172,7 +172,7 @@ class ResidentFormer:
         if is_retry:
             reason = FormReason.RETRY
         elif len(calls) == max_size:
-            reason = FormReason.FULL if max_size == pool.program.options.max_batch_size else FormReason.COSTS_ENOUGH
+            reason = reason_when_full(pool, max_size)
         if not is_retry and guesses.size and not calls[0].chain:
             self._policy.fill(pool, guesses, replica, calls, min(max_size, max_calls), now_ns, now_ns)
         return FormedBatch(replica, calls, reason)

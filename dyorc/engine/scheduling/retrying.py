@@ -53,7 +53,7 @@ class RetryPolicy:
         """Handles a batch whose replica is gone.
 
         Only a batch that was running can have been the cause. A call that may have been the cause is tried alone next, and
-        refused if that costs another replica.
+        refused if that costs another replica; replicas that equal calls lost side by side count as one.
 
         Args:
             num_running: How many batches the replica was running.
@@ -73,7 +73,7 @@ class RetryPolicy:
                 fail(self._turn, pool, call, EffectLostError(f"{text}so it is not run again"))
             elif (known := self._refusals.check(call)) is not None:
                 fail(self._turn, pool, call, known)
-            elif is_alone and self._refusals.count_death(call) >= self._max_deaths:
+            elif is_alone and self._refusals.count_loss(call, batch.dispatched_ns) >= self._max_deaths:
                 fail(self._turn, pool, call, self._refusals.add(call, event.reason))
                 self._refuse_equal(pool)
             elif self.lacks_inputs(call):

@@ -3,10 +3,12 @@
 A call is *suspect* if it was alone on a replica that was lost, or on one that crashed, or on two that were lost for any reason.
 Calls in the same batch are suspect as well, until they have run without harm; so are calls with inputs that another process was
 running when it ended (`SuspectsReported`). A suspect call that costs another replica is refused, and so, for a while, are all
-other requests with the same inputs to the same program.
+other requests with the same inputs to the same program. Replicas that equal calls lose while they run side by side count as one
+loss: none of these calls has been tried alone yet, and whatever ended the replicas from outside may have ended them all.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TypeVar
 
 from dyorc.engine.engine_context import EngineContext, Key, KnownInputs
@@ -91,6 +93,21 @@ class SuspectQueue:
             self._queue_of(call).add_retry([call])
 
 
+@dataclass(frozen=True, slots=True)
+class _Losses:
+    """The replicas that calls with equal inputs have lost while they ran alone there.
+
+    Attributes:
+        count: The losses that tell something: a call's loss adds to them only if the call was sent after the last was known.
+        num_replicas: All replicas that were lost.
+        known_ns: When the last loss of `count` became known.
+    """
+
+    count: int
+    num_replicas: int
+    known_ns: int
+
+
 class Refusals:
     """Inputs that have cost replicas. Each is forgotten after a while; if there are too many, the oldest goes first.
 
@@ -103,7 +120,7 @@ class Refusals:
         self._keep_s = context.config.refuse_inputs_s
         self._refused = context.host.refused
         self._crash_suspects = context.host.crash_suspects
-        self._deaths = KnownInputs[int]()
+        self._losses = KnownInputs[_Losses]()
 
     @property
     def num_of(self) -> Mapping[str, int]:
@@ -132,29 +149,42 @@ class Refusals:
         key = _key(call)
         return key is not None and suspects.get(key, self._turn.now_ns) is not None
 
-    def count_death(self, call: Call) -> int:
-        """Counts a call that was alone on a lost replica. Returns how many replicas its inputs have cost, including this one."""
-        key = _key(call)
+    def count_loss(self, call: Call, dispatched_ns: int) -> int:
+        """Counts a call that was alone on a lost replica.
+
+        Args:
+            dispatched_ns: When the call was sent there.
+
+        Returns:
+            How many losses count against the call: of its own, or of calls with equal inputs. Replicas that equal calls lost
+            side by side count once: whatever ended them from outside, none of the calls was tried again in between.
+        """
+        key, now_ns = _key(call), self._turn.now_ns
         if key is None:
             return call.num_attempts
-        known = self._deaths.get(key, self._turn.now_ns)
-        number = 1 if known is None else known[0] + 1
-        self._keep(self._deaths, key, number)
-        return max(call.num_attempts, number)
+        known = self._losses.get(key, now_ns)
+        before = _Losses(0, 0, 0) if known is None else known[0]
+        is_further = dispatched_ns >= before.known_ns
+        count, known_ns = (before.count + 1, now_ns) if is_further else (before.count, before.known_ns)
+        self._keep(self._losses, key, _Losses(count, before.num_replicas + 1, known_ns))
+        return max(call.num_attempts, count)
 
     def clear(self, call: Call) -> None:
         """Clears the inputs of a suspect call that has run."""
         key = _key(call)
         if key is not None:
-            self._deaths.drop(key)
+            self._losses.drop(key)
             if self._crash_suspects.suspects.num_of:
                 self._crash_suspects.suspects.drop(key)
 
     def add(self, call: Call, reason: str) -> SuspectInputError:
         """Refuses the inputs of a call from now on. Returns the error for its caller."""
         name, key = call.callee.name, _key(call)
-        replicas = f"{call.num_attempts} replicas" if call.num_attempts > 1 else "a replica"
-        text = f"program {name!r} lost {replicas} while running this call ({reason}); it is not run again"
+        known = None if key is None else self._losses.get(key, self._turn.now_ns)
+        num_replicas = call.num_attempts if known is None else max(call.num_attempts, known[0].num_replicas)
+        replicas = f"{num_replicas} replicas" if num_replicas > 1 else "a replica"
+        running = "this call" if num_replicas == call.num_attempts else "this call and equal ones"
+        text = f"program {name!r} lost {replicas} while running {running} ({reason}); it is not run again"
         if key is not None and self._max_kept:
             self._keep(self._refused, key, reason)
             text += f", nor are equal requests for {self._keep_s:g} s"

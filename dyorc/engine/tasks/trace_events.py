@@ -15,6 +15,7 @@ def trace_call(story: RequestTrace, call: Call, now_ns: int) -> None:
     trace = call.trace = CallTrace(
         call.call_id, call.callee.name, now_ns, _sources(call), decision, branch,
         is_guess=not segment.is_certain, is_repeat=call.restores is not None, depth=segment.task.depth,
+        reads_streams=bool(call.callee.signature.streams),
     )  # fmt: skip
     story.calls.append(trace)
 

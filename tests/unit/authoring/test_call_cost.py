@@ -71,7 +71,7 @@ def test_a_cost_of_something_else_is_refused_where_it_is_declared(cost: Callable
     ("cost", "message"),
     [
         (lambda tokens: tokens.shape[3], "IndexError: the cost of a call could not be computed: tuple index out of range"),
-        (lambda: -1, "the cost of a call is -1, expected a number of at least 0"),
+        (lambda: -1, r"the cost of a call is -1, expected a finite number of at least 0 \(no bool\)"),
         (lambda: float("nan"), "the cost of a call is nan"), (lambda: float("inf"), "the cost of a call is inf"),
         (lambda: True, "the cost of a call is True"), (lambda: "7", "the cost of a call is '7'"),
         (lambda: None, "TypeError: the cost of a call could not be computed"),
@@ -80,6 +80,13 @@ def test_a_cost_of_something_else_is_refused_where_it_is_declared(cost: Callable
 def test_a_cost_that_is_no_number_fails_the_call(cost: Callable[..., Any], message: str) -> None:
     with pytest.raises(ProgramError, match=message):
         cost_of(program(cost), 5)
+
+
+@pytest.mark.parametrize("limit", [float("inf"), float("nan"), True, 0])
+def test_a_limit_that_is_no_finite_number_is_refused_in_words_that_fit(limit: Any) -> None:
+    message = rf"max_batch_cost is {limit}, expected a finite number above 0 \(no bool\), or None"
+    with pytest.raises(DefinitionError, match=message):
+        override(program(lambda: 1), {"max_batch_cost": limit})
 
 
 def test_settings_change_the_limit_of_a_cost_that_the_code_declares() -> None:

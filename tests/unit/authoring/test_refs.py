@@ -1,7 +1,7 @@
 """`Ref`: what a workflow may do with a value that has not been computed."""
 
 import copy
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ from jaxtyping import Float
 import dyorc
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import OutputSpec
+from dyorc.authoring.stream import Stream
 
 Vector = Float[np.ndarray, "4"]
 
@@ -66,3 +67,12 @@ def test_a_ref_can_be_copied() -> None:
 def test_decisions_look_at_refs_only(make: object) -> None:
     with pytest.raises(TypeError, match="got list"):
         make([1, 2])
+
+
+def test_what_reads_a_stream_is_named_where_it_is_used_as_a_value() -> None:
+    stream: Any = Stream("parts", OutputSpec.of(Vector, "it"))
+    with pytest.raises(TypeError, match=r"gather takes Refs, got a Stream; .* `await dyorc.collect\(stream\)`"):
+        dyorc.gather(stream)
+    for use, words in ((len, "has no length"), (iter, "cannot be iterated over or unpacked"), (bool, "has no truth value")):
+        with pytest.raises(TypeError, match=rf"a Stream {words}; read it by `async for part in stream`"):
+            use(stream)

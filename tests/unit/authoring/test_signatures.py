@@ -336,6 +336,14 @@ def test_a_function_that_yields_declares_one_part(annotation: Any, words: str) -
         streaming_with(annotation)
 
 
+def test_a_plain_generator_is_best_annotated_as_a_plain_iterator() -> None:
+    with pytest.raises(DefinitionError, match=r"yields, .*; expected Iterator\[\.\.\.\] of a part"):
+
+        @dyorc.program(batched=False)
+        def count(x: Image) -> Image:
+            yield x
+
+
 def test_a_function_that_does_not_yield_declares_no_parts() -> None:
     with pytest.raises(DefinitionError, match="does not yield"):
 

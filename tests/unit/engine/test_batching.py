@@ -316,6 +316,7 @@ def test_a_program_that_is_not_batched_gets_one_call_at_a_time() -> None:
     world.submit_all(length, [[3, 4], [6, 8], [0, 1]])
     world.finish_all()
     assert world.sizes(norm) == [1, 1, 1]
+    assert {batch.action.reason for batch in world.history} == {FormReason.ALONE}
     assert [world.result(at) for at in (1, 2, 3)] == [5, 10, 1]
 
 

@@ -141,6 +141,40 @@ async def test_more_than_the_bounds_is_refused(num_warm: int | None, num_parked:
             scaler.scale("larger", 1, None)
 
 
+@pytest.mark.parametrize(
+    ("declared", "allowed", "limit"), [(2, 8, 8), (20, 8, 20), (1, ScalingConfig().max_replicas_by_hand, 64)]
+)
+async def test_a_number_that_would_fill_the_machine_is_refused_and_says_what_allows_more(
+    declared: int, allowed: int, limit: int
+) -> None:
+    fixed = replace(COLD, bounds=Bounds(min_warm=declared, max_replicas=declared))
+    works = Works({"large": fixed, "other": replace(fixed, program="other", bounds=Bounds())})
+    scaler = Scaler(RARELY.model_copy(update={"max_replicas_by_hand": allowed}))
+    async with scaler.running(works):
+        for num_warm, num_parked in ((limit + 1, None), (limit, 1), (None, limit + 1), (10**6, None)):
+            with pytest.raises(InvalidInputError) as caught:
+                scaler.scale("large", num_warm, num_parked)
+            number = (num_warm or 0) + (num_parked or 0)
+            text = str(caught.value)
+            assert f"program 'large': {num_warm or 0} warm and {num_parked or 0} parked replicas are {number}, " in text
+            assert f"expected at most {limit}; " in text
+            assert "DYORC_SCALING__MAX_REPLICAS_BY_HAND" in text
+            assert f"autoscaling_config={{'max_replicas': {number}}}" in text
+        assert not works.all_desired
+        scaler.scale("large", limit, None)
+        assert works.programs["large"].counts.warm == limit
+
+
+async def test_programs_of_a_group_may_have_as_many_by_hand_as_any_of_them_declares() -> None:
+    many = replace(COLD, bounds=Bounds(min_warm=9, max_replicas=9), group="lm")
+    works = Works({"large": many, "small": replace(many, program="small", bounds=Bounds())})
+    scaler = Scaler(RARELY.model_copy(update={"max_replicas_by_hand": 2}))
+    async with scaler.running(works):
+        scaler.scale("small", 9, None)
+        with pytest.raises(InvalidInputError, match="expected at most 9"):
+            scaler.scale("small", 10, None)
+
+
 async def test_a_request_that_leads_to_a_cold_program_is_urgent_and_decided_at_once() -> None:
     works = Works()
     scaler = begun(RARELY)

@@ -70,7 +70,7 @@ def test_a_number_is_fixed_and_auto_is_what_serve_has() -> None:
         ({"initial_replicas": 5, "max_replicas": 2}, "initial_replicas is 5, expected .* 1 to 2"),
         ({"upscale_delay_s": float("nan")}, "upscale_delay_s is nan"),
         ({"downscale_delay_s": "60"}, "downscale_delay_s is '60', expected seconds"),
-        ({"target_ongoing_requests": 0}, "target_ongoing_requests is 0, expected a number above 0"),
+        ({"target_ongoing_requests": 0}, "target_ongoing_requests is 0, expected a finite number above 0 \\(no bool\\)"),
         ({"aggregation_function": "median"}, "aggregation_function is 'median', expected one of mean, max, min"),
         ({"policy": {}}, "policy; DyOrc decides itself"),
         ({3: 4}, "no option 3"),

@@ -77,7 +77,7 @@ class ReplicaSpecs:
         return list(added)
 
     def leave(self, program: Program) -> Program | None:
-        """Notes that a program is not needed any longer. Returns the program that stands for its group once none of the group is:
+        """Notes that a program is no longer needed. Returns the program that stands for its group once none of the group is:
         then its processes may end. Until then they have it still."""
         self._left.add(program)
         group = next(group for group in self._groups.values() if program in group.programs)

@@ -24,7 +24,7 @@ def needs_way(call: Call) -> bool:
 
 
 def jammed_pools(pool: ReplicaPool, pools: Mapping[str, ReplicaPool]) -> list[ReplicaPool]:
-    """Returns the pools, this one first, of which no place will be free, since they wait for each other; empty if one will be.
+    """Returns the pools, this one first, whose places will never be free, since they wait for each other; empty if one will be.
 
     Cost: looks at the running calls of the pools that they wait for, and stops at the first that can go on.
     """

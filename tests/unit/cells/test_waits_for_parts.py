@@ -1,57 +1,17 @@
 """What a cell counts as a program's time: not that of what makes the stream which it reads."""
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Iterator
 
 import numpy as np
 import pytest
-from jaxtyping import Int
 
-import dyorc
 from dyorc.authoring.workflow import Workflow
 from tests.asking import submission
 from tests.deadlines import TIMEOUT_S
 from tests.unit.cells.celled import celled
+from tests.workflows.slow_producer import plain, waiting
 
 pytestmark = pytest.mark.anyio
-
-Number = Int[np.ndarray, ""]
-
-
-@dyorc.program(batched=False)
-def heavy(x: Number) -> Number:
-    time.sleep(0.05)
-    return x * x
-
-
-@dyorc.workflow
-async def squares(n: Number) -> AsyncIterator[Number]:
-    for _ in range(10):
-        yield heavy(n)
-
-
-@dyorc.program(name="reader", batched=False)
-def passthrough(numbers: Iterator[Number]) -> Iterator[Number]:
-    yield from numbers
-
-
-@dyorc.program(name="reader", batched=False)
-async def passthrough_async(numbers: AsyncIterator[Number]) -> AsyncIterator[Number]:
-    async for number in numbers:
-        yield number
-
-
-@dyorc.workflow
-async def plain(n: Number) -> AsyncIterator[Number]:
-    async for number in passthrough(squares(n)):
-        yield number
-
-
-@dyorc.workflow
-async def waiting(n: Number) -> AsyncIterator[Number]:
-    async for number in passthrough_async(squares(n)):
-        yield number
 
 
 @pytest.mark.parametrize("workflow", [plain, waiting])

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dyorc.authoring.resident import ChainCall, Consumed, Resident
     from dyorc.authoring.spec import Bytes, Finite
     from dyorc.authoring.stream import Stream, collect
+    from dyorc.authoring.values import File
     from dyorc.authoring.weights import load_module
     from dyorc.authoring.workflow import Workflow, workflow
     from dyorc.client import AsyncClient, Client
@@ -29,6 +30,7 @@ __all__ = [
     "Client",
     "Consumed",
     "DyOrcError",
+    "File",
     "Finite",
     "InvalidInputError",
     "Program",
@@ -60,6 +62,7 @@ _HOMES = {
     "dyorc.authoring.resident": ("ChainCall", "Consumed", "Resident"),
     "dyorc.authoring.stream": ("Stream", "collect"),
     "dyorc.authoring.spec": ("Bytes", "Finite"),
+    "dyorc.authoring.values": ("File",),
     "dyorc.authoring.workflow": ("Workflow", "workflow"),
     "dyorc.client": ("AsyncClient", "Client"),
     "dyorc.errors": ("DyOrcError", "InvalidInputError", "ProgramError"),

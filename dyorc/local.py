@@ -20,7 +20,7 @@ from dyorc.authoring.call_style import CallStyle
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow, of_program
 from dyorc.config import EngineConfig, SpeculationConfig
-from dyorc.core.arrays import apply_views, as_array, as_value, inline
+from dyorc.core.arrays import apply_views, inline
 from dyorc.core.request import Terms
 from dyorc.core.tensor import DType, TensorRef
 from dyorc.engine.actions import (
@@ -86,11 +86,11 @@ def run(workflow: Workflow | Program, *args: Any, **kwargs: Any) -> Any:
     signature = workflow.signature
     values, statics = signature.bind(args, kwargs)
     inputs = tuple(
-        inline(as_array(value, spec.dtype, f"{signature.owner}: {spec.name!r}"))
+        inline(spec.array_of(value, f"{signature.owner}: {spec.name!r}"))
         for spec, value in zip(signature.inputs, values, strict=True)
     )
     signature.check_inputs(inputs)
-    signature.check_finite([tensor.data for tensor in inputs])
+    signature.check_contents([tensor.data for tensor in inputs])
     answers = _answers(workflow, RequestArrived(1, workflow, inputs, statics, Terms(deadline_ns=2**62)))
     return answers if workflow.is_streaming else next(answers)
 
@@ -99,7 +99,11 @@ def _answers(workflow: Workflow, request: RequestArrived) -> Iterator[Any]:
     """Yields the request's parts on demand, or its one answer, grouped as the user declared, once its effects have happened."""
 
     def build(tensors: tuple[TensorRef, ...]) -> Any:
-        return workflow.signature.outputs.build([as_value(np.array(_array(tensor))) for tensor in tensors])
+        outputs = workflow.signature.outputs
+        arrays = [np.array(_array(tensor)) for tensor in tensors]
+        return outputs.build(
+            [spec.value_of(array, workflow.signature.owner) for spec, array in zip(outputs.tensors, arrays, strict=True)]
+        )
 
     engine = Engine(_CONFIG, workflow.programs)
     residents = ResidentTable(_PROCESS)

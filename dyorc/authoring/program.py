@@ -271,7 +271,9 @@ class Program:
         options.check(owner)
         style = CallStyle.of(function)
         options.check_style(owner, style)
-        declared = Signature.of(owner, function, skip_first=skip_first, is_streaming=style.is_streaming)
+        declared = Signature.of(
+            owner, function, skip_first=skip_first, is_streaming=style.is_streaming, has_statics=options.batched
+        )
         if style is CallStyle.PLAIN and declared.streams:
             raise DefinitionError(
                 f"{owner}: it takes the stream {declared.streams[0].name!r}, and is a plain function; only an `async def` or a "

@@ -13,14 +13,19 @@ from functools import cached_property
 from typing import Any, Self, TypeAlias
 
 import numpy as np
+from typing_extensions import is_typeddict
 
-from dyorc.authoring.spec import TensorSpec
+from dyorc.authoring.spec import TensorSpec, ValueSpec
+from dyorc.authoring.values import ValueType, has_tensors
 from dyorc.core.arrays import Array
 from dyorc.core.tensor import FLOATS, TensorRef
 from dyorc.errors import DefinitionError, InvalidInputError
 
 StaticValue: TypeAlias = bool | int | float | str
 STATIC_TYPES = (bool, int, float, str)
+_VALUES = (
+    "a structured value: str, int, float, bool, bytes, list, dict, a dataclass, TypedDict, pydantic model, image or dyorc.File"
+)
 _MAX_FLOAT = int(sys.float_info.max)
 
 
@@ -122,24 +127,26 @@ class OutputSpec:
         """Reads a return annotation.
 
         Raises:
-            DefinitionError: If it is not a tensor, tuple of tensors, TypedDict or dataclass of tensors.
+            DefinitionError: If it is neither a tensor, nor a structured value, nor a tuple of them, nor a TypedDict or dataclass
+                with tensors among its fields.
         """
 
         def spec(name: str, part: Any) -> TensorSpec:
-            tensor = TensorSpec.of(name, part, owner)
+            if (tensor := TensorSpec.of(name, part, owner)) is not None:
+                return tensor
             if typing.get_origin(part) in _STREAMS:
                 raise DefinitionError(f"{owner} is annotated {part!r}, but does not yield")
-            if tensor is None:
-                raise DefinitionError(f"{owner}: output {name!r} is annotated {part!r}; expected a jaxtyping tensor")
-            return tensor
+            if (value := ValueType.of(part, owner, name)) is not None:
+                return ValueSpec.make(name, value)
+            raise DefinitionError(f"{owner}: output {name!r} is annotated {part!r}; expected a jaxtyping tensor, or {_VALUES}")
 
-        if typing.get_origin(annotation) is tuple:
+        if typing.get_origin(annotation) is tuple and Ellipsis not in typing.get_args(annotation):
             parts = typing.get_args(annotation)
             return cls(OutputKind.TUPLE, tuple(spec(f"output_{at}", part) for at, part in enumerate(parts)))
-        if is_dataclass(annotation) and isinstance(annotation, type):
+        if isinstance(annotation, type) and is_dataclass(annotation) and (has_tensors(annotation) or not fields(annotation)):
             hints = typing.get_type_hints(annotation, include_extras=True)
             return cls(OutputKind.FIELDS, tuple(spec(f.name, hints[f.name]) for f in fields(annotation)), annotation)
-        if typing.is_typeddict(annotation):
+        if is_typeddict(annotation) and has_tensors(annotation):
             hints = typing.get_type_hints(annotation, include_extras=True)
             return cls(OutputKind.FIELDS, tuple(spec(name, hint) for name, hint in hints.items()))
         return cls(OutputKind.SINGLE, (spec("output", annotation),))
@@ -174,7 +181,7 @@ class OutputSpec:
         Raises:
             InvalidInputError: If `value` is grouped differently, or lacks a part.
         """
-        if value is None:
+        if value is None and not (self.kind is OutputKind.SINGLE and isinstance(self.tensors[0], ValueSpec)):
             hint = "; is a `return` missing?" if verb == "returned" else ""
             raise InvalidInputError(f"{where} {verb} None, expected {self._describe()}{hint}")
         match self.kind:
@@ -258,11 +265,24 @@ class Signature:
     outputs: OutputSpec
 
     @classmethod
-    def of(cls, owner: str, function: Callable[..., Any], *, skip_first: bool = False, is_streaming: bool = False) -> Self:
-        """Reads the annotations of `function`; `skip_first` omits ``self``. With `is_streaming`, the outputs are a part's.
+    def of(
+        cls,
+        owner: str,
+        function: Callable[..., Any],
+        *,
+        skip_first: bool = False,
+        is_streaming: bool = False,
+        has_statics: bool = True,
+    ) -> Self:
+        """Reads the annotations of a function.
+
+        Args:
+            skip_first: Whether to omit ``self``.
+            is_streaming: Whether the outputs are a part's.
+            has_statics: Whether a bool, int, float or str is a static parameter; otherwise it is a structured value.
 
         Raises:
-            DefinitionError: If one is missing or is neither a tensor, nor a stream of tensors, nor a bool, int, float or str.
+            DefinitionError: If one is missing, or is neither a tensor, nor a stream, nor a structured value.
         """
         try:
             hints = typing.get_type_hints(function, include_extras=True)
@@ -281,19 +301,20 @@ class Signature:
                 raise DefinitionError(f"{owner}: parameter {name!r} is not annotated")
             if (tensor := TensorSpec.of(name, hints[name], owner)) is not None:
                 if parameter.default is not parameter.empty:
-                    raise DefinitionError(f"{owner}: {name!r} is a tensor and has a default; only bool, int, float and str may")
+                    raise DefinitionError(f"{owner}: {name!r} is a tensor and has a default; only structured values may")
                 parameters.append(tensor)
             elif typing.get_origin(hints[name]) in _STREAMS:
                 if parameter.default is not parameter.empty:
-                    raise DefinitionError(f"{owner}: {name!r} is a stream and has a default; only bool, int, float and str may")
+                    raise DefinitionError(f"{owner}: {name!r} is a stream and has a default; only structured values may")
                 part = OutputSpec.of(_part_of(hints[name], f"{owner}: {name!r}"), owner)
                 parameters.append(StreamSpec(name, part, typing.get_origin(hints[name]) in _ASYNC_STREAMS))
-            elif hints[name] in STATIC_TYPES:
+            elif has_statics and hints[name] in STATIC_TYPES:
                 parameters.append(StaticSpec.of(name, hints[name], parameter.default, owner))
+            elif (value := ValueType.of(hints[name], owner, name)) is not None:
+                parameters.append(ValueSpec.make(name, value, owner, parameter.default))
             else:
                 raise DefinitionError(
-                    f"{owner}: parameter {name!r} is annotated {hints[name]!r}; "
-                    f"expected a jaxtyping tensor, bool, int, float or str"
+                    f"{owner}: parameter {name!r} is annotated {hints[name]!r}; expected a jaxtyping tensor, or {_VALUES}"
                 )
         returned = hints["return"]
         if is_streaming:
@@ -337,7 +358,26 @@ class Signature:
 
     @cached_property
     def _is_plain(self) -> bool:
-        return not self.statics and not self.streams
+        return not self.statics and not self.streams  # so all parameters are inputs, in their order
+
+    @cached_property
+    def has_plain_inputs(self) -> bool:
+        """Whether a workflow gets some of the inputs as plain values, and not as Refs."""
+        return any(spec.is_plain for spec in self.inputs)
+
+    def with_statics(self) -> "Signature":
+        """Returns the signature with static parameters in the place of values that are a bool, int, float or str."""
+
+        def static(spec: ValueSpec, type: Any) -> StaticSpec:
+            array = spec.default_array
+            default = inspect.Parameter.empty if array is None else spec.value_of(array, self.owner)
+            return StaticSpec(spec.name, type, default)
+
+        parameters = [
+            static(spec, spec.type.annotation) if isinstance(spec, ValueSpec) and spec.type and spec.type.is_scalar else spec
+            for spec in self.parameters
+        ]
+        return replace(self, parameters=tuple(parameters))
 
     def without_batch(self) -> "Signature":
         """Returns the signature for one item of a batched program."""
@@ -380,8 +420,11 @@ class Signature:
         streams: list[Any] = []
         for parameter in self.parameters:
             value = arguments.pop(parameter.name, inspect.Parameter.empty)
-            if isinstance(parameter, StaticSpec):
-                value = parameter.default if value is inspect.Parameter.empty else value
+            if value is inspect.Parameter.empty:
+                if isinstance(parameter, StaticSpec):
+                    value = parameter.default
+                elif isinstance(parameter, ValueSpec) and parameter.default_array is not None:
+                    value = parameter.default_array
             if value is inspect.Parameter.empty:
                 unknown = sorted(arguments.keys() - set(self.names()))
                 instead = f", and there is no parameter {unknown}" if unknown else ""
@@ -408,13 +451,15 @@ class Signature:
         """
         check_all(self.inputs, tensors, self.owner)
 
-    def check_finite(self, arrays: Sequence[Array]) -> None:
-        """Checks the values of a request's arrays, in the order of `inputs`, where declared `Finite`.
+    def check_contents(self, arrays: Sequence[Array]) -> None:
+        """Checks what a request's arrays hold, in the order of `inputs`: finite numbers where declared `Finite`, and images.
 
         Raises:
-            InvalidInputError: If one holds NaN or infinity; says where.
+            InvalidInputError: If one holds NaN or infinity, and where; or no image, or one of too many pixels.
         """
         for spec, array in zip(self.inputs, arrays, strict=True):
             if spec.is_finite and spec.dtype in FLOATS and not np.isfinite(array).all():
                 at = tuple(int(axis[0]) for axis in np.nonzero(~np.isfinite(array)))
                 raise InvalidInputError(f"{self.owner}: {spec.name!r} holds {array[at]} at {list(at)}, expected finite numbers")
+            if isinstance(spec, ValueSpec):
+                spec.check_content(array, self.owner)

@@ -3,15 +3,21 @@
 A failed check names the tensor, the dimension, and both sizes.
 """
 
+import contextlib
+import inspect
 import typing
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self, get_args, get_origin
 
+import numpy as np
 from jaxtyping import AbstractDtype
 
 from dyorc.authoring.resident import ResidentMark
+from dyorc.authoring.values import ContentKind, ValueType, read_image_head
+from dyorc.core.arrays import Array, as_array, as_value
 from dyorc.core.tensor import TENSOR_TYPES, DType, Shape
 from dyorc.errors import DefinitionError, InvalidInputError
 
@@ -112,6 +118,11 @@ class TensorSpec:
         """Whether it is a Python object that stays in its process, and no tensor."""
         return self.dtype is DType.RESIDENT
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether a workflow that takes it gets a plain value, and no Ref."""
+        return False
+
     @cached_property
     def fixed_shape(self) -> Shape | None:
         """The only shape it can have; None if there are several."""
@@ -142,6 +153,22 @@ class TensorSpec:
         if self.variadic_at is not None:
             words.insert(self.variadic_at, "...")
         return f"[{', '.join(words)}]"
+
+    def array_of(self, value: Any, label: str) -> Array:
+        """Returns a value from user code as an array.
+
+        Raises:
+            InvalidInputError: If it cannot be one; names `label`.
+        """
+        return as_array(value, self.dtype, label)
+
+    def value_of(self, array: Array, owner: str) -> Any:
+        """Returns an array as a workflow's code sees it.
+
+        Raises:
+            InvalidInputError: If it does not hold what is declared.
+        """
+        return as_value(array)
 
     def without_batch(self, owner: str) -> Self:
         """Returns this tensor's spec for one item.
@@ -194,6 +221,91 @@ class TensorSpec:
                     raise InvalidInputError(
                         f"{where}: {self.name!r} has size {size} in dimension {at} ({dim.name!r}), but {by!r} has {known}"
                     )
+
+
+class Encoded(bytes):
+    """The bytes of a structured value, which needs no further check."""
+
+
+def _array_of(item: bytes) -> Array:
+    array = np.empty((), object)
+    array[()] = item
+    return array
+
+
+@dataclass(frozen=True)
+class ValueSpec(TensorSpec):
+    """One declared structured value: a tensor of BYTES of rank 0. See `dyorc.authoring.values`.
+
+    Attributes:
+        type: Its type; None where the user's code is not at hand, as in a gateway.
+        kind: What its bytes are.
+        schema: Its JSON Schema.
+        default: The bytes of its default; None if there is none.
+    """
+
+    type: ValueType | None = None
+    kind: ContentKind = ContentKind.JSON
+    schema: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
+    default: bytes | None = None
+
+    @classmethod
+    def make(cls, name: str, type: ValueType, owner: str = "", default: Any = inspect.Parameter.empty) -> Self:
+        """Returns the spec of a value of a type.
+
+        Raises:
+            DefinitionError: If the default has another type.
+        """
+        spec = cls(name, DType.BYTES, (), Framework.NUMPY, type=type, kind=type.kind, schema=type.schema)
+        if default is inspect.Parameter.empty:
+            return spec
+        try:
+            return replace(spec, default=type.encode(default, "its default"))
+        except InvalidInputError as error:
+            raise DefinitionError(f"{owner}: the default of {name!r}, annotated {type.name}: {error}") from None
+
+    @cached_property
+    def default_array(self) -> Array | None:
+        """Its default as an array; None if there is none."""
+        return None if self.default is None else _array_of(Encoded(self.default))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether workflows see it as a plain value among their inputs, not as a Ref: it is no file."""
+        return self.kind in (ContentKind.TEXT, ContentKind.JSON)
+
+    def array_of(self, value: Any, label: str) -> Array:
+        if self.type is None:
+            return super().array_of(value, label)
+        if isinstance(value, np.ndarray) and not value.ndim and type(value[()]) is Encoded:
+            return value
+        return _array_of(self.type.encode(value, label))
+
+    def value_of(self, array: Array, owner: str) -> Any:
+        return as_value(array) if self.type is None else self.type.decode(bytes(array[()]), f"{owner}: {self.name!r}")
+
+    def check_content(self, array: Array, owner: str) -> None:
+        """Checks what can be checked without the user's code: that an image is one, and has not too many pixels.
+
+        Raises:
+            InvalidInputError: If not.
+        """
+        if self.kind is ContentKind.IMAGE:
+            with contextlib.suppress(ImportError):  # without Pillow, its program finds out
+                read_image_head(bytes(array[()]), f"{owner}: {self.name!r}")
+
+    def without_batch(self, owner: str) -> Self:
+        if self.type is None or get_origin(self.type.annotation) is not list:
+            name = "value" if self.type is None else self.type.name
+            raise DefinitionError(
+                f"{owner}: {self.name!r} is a {name}; a batched program takes and returns structured values as lists, with one "
+                f"for each row: list[{name}] (or declare the program with batched=False)"
+            )
+        (item,) = get_args(self.type.annotation)
+        of_row = ValueType.of(item, owner, self.name)
+        if of_row is None:
+            raise DefinitionError(f"{owner}: {self.name!r} is a list of {item!r}, which is no structured value")
+        return self.make(self.name, of_row)
 
 
 def _conversion(dtype: DType, expected: DType) -> str:

@@ -78,7 +78,8 @@ def of_program(program: Program) -> Workflow:
     Raises:
         DefinitionError: If only workflows can call it: it takes a stream, or has residents.
     """
-    _check_names(program.signature)
+    signature = program.signature.with_statics()
+    _check_names(signature)
     needs = [f"takes the stream {spec.name!r}" for spec in program.signature.streams]
     needs += [f"has the resident {spec.name!r}" for spec in program.signature.residents]
     if needs:
@@ -91,12 +92,12 @@ def of_program(program: Program) -> Workflow:
             async for part in program(*tensors, **statics):
                 yield part
 
-        return Workflow(program.name, stream, program.signature, (program,))
+        return Workflow(program.name, stream, signature, (program,))
 
     async def call(*tensors: Ref, **statics: Any) -> Ref:
         return program(*tensors, **statics)
 
-    return Workflow(program.name, call, program.signature, (program,))
+    return Workflow(program.name, call, signature, (program,))
 
 
 def as_model(target: Workflow | Program) -> Workflow:

@@ -107,7 +107,7 @@ class Model:
         self.signature.check_inputs(tensors)
         if self._batch_keys is not None:
             self._batch_keys.key(tensors, statics)
-        self.signature.check_finite(arrays)
+        self.signature.check_contents(arrays)
 
 
 class TrafficSplit:

@@ -5,14 +5,15 @@ The process that runs workflows makes them (`dyorc.models.registry`); the gatewa
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, NamedTuple, Self, TypeAlias
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 import msgspec
 
 from dyorc.authoring.batching import Padding
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import OutputKind, OutputSpec, Signature, StaticSpec, StaticValue, StreamSpec
-from dyorc.authoring.spec import Dim, Framework, TensorSpec
+from dyorc.authoring.spec import Dim, Framework, TensorSpec, ValueSpec
+from dyorc.authoring.values import ContentKind
 from dyorc.authoring.workflow import Workflow
 from dyorc.core.tensor import DType
 
@@ -69,7 +70,29 @@ class StaticOffer(msgspec.Struct, frozen=True, array_like=True, tag=1):
         return StaticSpec(self.name, _TYPES[self.kind], default)
 
 
-ParameterOffer: TypeAlias = TensorOffer | StaticOffer
+class ValueOffer(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """A `ValueSpec`, without the user's type."""
+
+    name: str
+    kind: ContentKind
+    schema: Mapping[str, Any] = {}
+    default: bytes | None = None
+
+    @classmethod
+    def of(cls, spec: ValueSpec) -> Self:
+        """Returns a spec as plain values."""
+        return cls(spec.name, spec.kind, spec.schema, spec.default)
+
+    def spec(self) -> ValueSpec:
+        """Returns the spec that this was made of, without the user's type."""
+        return ValueSpec(self.name, DType.BYTES, (), Framework.NUMPY, kind=self.kind, schema=self.schema, default=self.default)
+
+
+ParameterOffer: TypeAlias = TensorOffer | StaticOffer | ValueOffer
+
+
+def _offer_of(spec: TensorSpec) -> TensorOffer | ValueOffer:
+    return ValueOffer.of(spec) if isinstance(spec, ValueSpec) else TensorOffer.of(spec)
 
 
 class SignatureOffer(msgspec.Struct, frozen=True, array_like=True):
@@ -78,17 +101,17 @@ class SignatureOffer(msgspec.Struct, frozen=True, array_like=True):
     owner: str
     parameters: tuple[ParameterOffer, ...]
     grouping: OutputKind
-    outputs: tuple[TensorOffer, ...]
+    outputs: tuple[TensorOffer | ValueOffer, ...]
 
     @classmethod
     def of(cls, signature: Signature) -> Self:
         """Returns a signature as plain values."""
         parameters: list[ParameterOffer] = [
-            TensorOffer.of(spec) if isinstance(spec, TensorSpec) else StaticOffer.of(spec)
+            _offer_of(spec) if isinstance(spec, TensorSpec) else StaticOffer.of(spec)
             for spec in signature.parameters
             if not isinstance(spec, StreamSpec)  # no request can pass a stream
         ]
-        outputs = tuple(map(TensorOffer.of, signature.outputs.tensors))
+        outputs = tuple(map(_offer_of, signature.outputs.tensors))
         return cls(signature.owner, tuple(parameters), signature.outputs.kind, outputs)
 
     def signature(self) -> Signature:

@@ -23,8 +23,8 @@ from dyorc.authoring.array_memory import Reserve, reserve_for_results
 from dyorc.authoring.program import Program, num_threads
 from dyorc.authoring.resident import ChainCall, ChainLink
 from dyorc.authoring.signature import StaticSpec, StaticValue
-from dyorc.authoring.spec import Framework, TensorSpec
-from dyorc.core.arrays import Array, as_array, dtype_of, numpy_to_torch
+from dyorc.authoring.spec import Framework, TensorSpec, ValueSpec
+from dyorc.core.arrays import Array, dtype_of, numpy_to_torch
 from dyorc.core.tensor import Shape
 from dyorc.core.trace_context import TraceContext
 from dyorc.errors import InvalidInputError, ProgramLoadError, bounded, text_of, traceback_of, type_name
@@ -280,6 +280,9 @@ class ProgramExecutor:
         """Returns one input of the whole batch, padded to its bucket where the program declares one."""
         rows = columns[at]
         is_batched = self._program.options.batched
+        if isinstance(spec, ValueSpec):
+            values = [spec.value_of(row, f"program {self._program.name!r}") for row in each_row(rows)]
+            return values if is_batched else values[0]
         shape = self._program.batch_keys.padded_shape(at, rows[0].shape) if is_batched else rows[0].shape
         if not isinstance(rows, np.ndarray) or rows.shape[1:] != shape or self._keeps_state:
             array = self._bring_together(at, rows, shape)
@@ -337,7 +340,9 @@ class ProgramExecutor:
         num_calls = len(columns[0]) if columns else 1
         if spec.is_resident:
             return self._take(spec.name, part if program.options.batched else [part], num_calls, verb)
-        array = as_array(part, spec.dtype, f"{where} {spec.name!r}")
+        if isinstance(spec, ValueSpec) and program.options.batched:
+            return self._encoded(spec, part, num_calls, verb)
+        array = spec.array_of(part, f"{where} {spec.name!r}")
         if not program.options.batched:
             rows: Rows = (array,)
         else:
@@ -350,6 +355,15 @@ class ProgramExecutor:
         for shape in (rows.shape[1:],) if isinstance(rows, np.ndarray) else (row.shape for row in rows):
             spec.check(dtype, shape, {}, where)
         return rows
+
+    def _encoded(self, spec: ValueSpec, part: Any, num_calls: int, verb: str) -> Rows:
+        """Returns an output of structured values, one for each call."""
+        where = f"program {self._program.name!r} {verb}"
+        if not isinstance(part, list | tuple):
+            raise InvalidInputError(f"{where} a {type(part).__name__} as {spec.name!r}, expected a list with one value per row")
+        if len(part) != num_calls:
+            raise InvalidInputError(f"{where} {len(part)} values as {spec.name!r}, expected {num_calls}, one per row")
+        return [spec.array_of(value, f"{where} {spec.name!r} of row {row}") for row, value in enumerate(part)]
 
     def _take(self, name: str, part: Any, num_calls: int, verb: str) -> ResidentRows:
         """Returns an output that stays here: one object per call, with its size."""

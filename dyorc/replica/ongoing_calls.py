@@ -13,7 +13,7 @@ from dyorc.authoring.array_memory import Reserve, reserve_for_results
 from dyorc.authoring.call_style import CallStyle
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StreamSpec
-from dyorc.authoring.spec import Framework
+from dyorc.authoring.spec import Framework, TensorSpec, ValueSpec
 from dyorc.core.arrays import Array, numpy_to_torch
 from dyorc.core.trace_context import TraceContext
 from dyorc.errors import InvalidInputError
@@ -331,8 +331,11 @@ def settle_for_calls(executor: ProgramExecutor) -> None:
 def _part_of(spec: StreamSpec, arrays: Sequence[Array]) -> Any:
     """Returns a part of a stream as the program declares it."""
     return spec.outputs.build(
-        [
-            numpy_to_torch(array) if tensor.framework is Framework.TORCH else array
-            for tensor, array in zip(spec.outputs.tensors, arrays, strict=True)
-        ]
+        [_argument(tensor, array, spec.name) for tensor, array in zip(spec.outputs.tensors, arrays, strict=True)]
     )
+
+
+def _argument(spec: TensorSpec, array: Array, stream: str) -> Any:
+    if isinstance(spec, ValueSpec):
+        return spec.value_of(array, f"stream {stream!r}")
+    return numpy_to_torch(array) if spec.framework is Framework.TORCH else array

@@ -15,7 +15,7 @@ import structlog
 
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticSpec, StaticValue
-from dyorc.authoring.spec import TensorSpec
+from dyorc.authoring.spec import TensorSpec, ValueSpec
 from dyorc.core.arrays import Array, numpy_dtype
 from dyorc.replica.executor import BatchError, ProgramExecutor
 from dyorc.system import malloc
@@ -33,8 +33,8 @@ def load_and_warm_up(program: Program) -> ProgramExecutor:
     statics = _statics(program)
     if not program.options.warmup or not program.options.pure or statics is None or executor.is_plain_function:
         return executor
-    if any(spec.is_resident for spec in program.signature.inputs):
-        return executor  # only a program of its group makes them
+    if any(spec.is_resident or isinstance(spec, ValueSpec) for spec in program.signature.inputs):
+        return executor  # only a program of its group makes residents, and no structured value is a zero
     columns = [_zeros(program, spec) for spec in program.signature.inputs]
     result = executor.run(columns, statics)
     if isinstance(result, BatchError):

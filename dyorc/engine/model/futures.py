@@ -5,7 +5,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dyorc.authoring.ref import Ref
-from dyorc.core.arrays import apply_views, as_value, read_only, same_array
+from dyorc.core.arrays import apply_views, read_only, same_array
 from dyorc.core.tensor import DType, Index, TensorRef
 from dyorc.errors import DyOrcError
 
@@ -164,9 +164,23 @@ Waiter: TypeAlias = "Run | BranchPoint | Task | StreamPart | Feed"
 
 
 def read_ref(ref: Ref) -> Any:
-    """Returns the value of a ref whose future is at hand, as the workflow sees it."""
-    future: Future = ref.future
+    """Returns the value of a ref whose future is at hand, as the workflow sees it.
+
+    Raises:
+        InvalidInputError: If it is a structured value, and its bytes hold none of its type.
+    """
+    outputs = ref.outputs
     if ref.field is None:
-        return ref.outputs.build([as_value(future.array(field)) for field in range(len(future.tensors))])
-    array = future.array(ref.field)
-    return as_value(apply_views(array, ref.views) if ref.views else array)
+        future: Future = ref.future
+        return outputs.build([spec.value_of(future.array(at), _READ) for at, spec in enumerate(outputs.tensors)])
+    return outputs.tensors[ref.field].value_of(read_array(ref), _READ)
+
+
+_READ = "a value that is awaited"
+
+
+def read_array(ref: Ref) -> Any:
+    """Returns the tensor of a ref of one tensor whose future is at hand."""
+    future: Future = ref.future
+    array = future.array(ref.field or 0)
+    return apply_views(array, ref.views) if ref.views else array

@@ -10,7 +10,7 @@ from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.spec import TensorSpec
 from dyorc.authoring.stream import Stream
 from dyorc.authoring.workflow import Workflow
-from dyorc.core.arrays import as_array, inline
+from dyorc.core.arrays import inline
 from dyorc.core.tensor import DType
 from dyorc.engine.model.futures import Argument, Future
 from dyorc.engine.model.journal import Entry
@@ -54,7 +54,7 @@ def _of_plain(callee: Program | Workflow, spec: TensorSpec, value: Any, goes_on:
             f"{callee!r}: {spec.name!r} is one tensor, and a Stream was given; read it by `async for`, or all of it by "
             f"`await dyorc.collect(stream)`"
         )
-    array = as_array(value, spec.dtype, f"{callee!r}: {spec.name!r}")
+    array = spec.array_of(value, f"{callee!r}: {spec.name!r}")
     if goes_on and array.flags.writeable and (array is value or array.base is not None):
         array = array.copy()  # what `await` returns is read-only
     return Argument(Future.ready(owner, inline(array)), 0)

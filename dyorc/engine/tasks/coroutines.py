@@ -7,7 +7,6 @@ from types import AsyncGeneratorType, CodeType, CoroutineType, FrameType
 from typing import Any
 
 from dyorc.authoring.decisions import DecisionSite
-from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import StaticValue, StreamSpec
 from dyorc.authoring.spec import TensorSpec
 from dyorc.authoring.stream import Stream
@@ -18,13 +17,17 @@ from dyorc.engine.model.request_tree import Task
 from dyorc.engine.tasks.generators import MAX_REFUSALS, Generating
 
 
-def open_coroutine(task: Task) -> "Coroutine[Any, Any, Any] | Generating":
-    """Returns the coroutine of a run, at its start."""
-    opened = _call(task.callee, task.inputs(), task.statics, task.streams)
+def open_coroutine(task: Task, inputs: Sequence[Any]) -> "Coroutine[Any, Any, Any] | Generating":
+    """Returns the coroutine of a run, at its start.
+
+    Args:
+        inputs: What its code gets for the inputs of its signature.
+    """
+    opened = _call(task.callee, inputs, task.statics, task.streams)
     return Generating(opened) if isinstance(opened, AsyncGeneratorType) else opened
 
 
-def _call(workflow: Workflow, inputs: Sequence[Ref], statics: Sequence[StaticValue], streams: Sequence[StreamArgument]) -> Any:
+def _call(workflow: Workflow, inputs: Sequence[Any], statics: Sequence[StaticValue], streams: Sequence[StreamArgument]) -> Any:
     num_by_name = workflow.function.__code__.co_kwonlyargcount
     if not statics and not streams and not num_by_name:
         return workflow.function(*inputs)

@@ -17,7 +17,7 @@ from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.stream import END_OF_STREAM, NextPart, Stream
 from dyorc.authoring.workflow import Workflow
-from dyorc.engine.model.futures import Argument, FutureState, Outcome, read_ref
+from dyorc.engine.model.futures import Argument, FutureState, Outcome, read_array, read_ref
 from dyorc.engine.model.journal import BranchPoint, Entry, StepInterrupted, StreamPart
 from dyorc.engine.model.part_list import PartList, StreamArgument
 from dyorc.engine.model.request_tree import Task
@@ -135,7 +135,11 @@ class ExecutionPath:
         try:
             coroutine = self._coroutine
             if coroutine is None:
-                coroutine = self._coroutine = open_coroutine(self.segment.task)
+                task = self.segment.task
+                inputs = task.inputs()
+                if task.callee.signature.has_plain_inputs and (stop := self._plain_inputs(task, inputs)) is not None:
+                    return stop
+                coroutine = self._coroutine = open_coroutine(task, inputs)
                 self._wanted = coroutine.send(None)
             while True:
                 if self._refusal is not None:
@@ -169,6 +173,22 @@ class ExecutionPath:
             wrapped.__cause__ = error
             forget_frames(error)
             return Raised(wrapped)
+
+    def _plain_inputs(self, task: Task, inputs: list[Any]) -> Stop | None:
+        """Puts structured values in the place of their Refs, as far as the workflow sees them so; None once all are there."""
+        specs = task.callee.signature.inputs
+        refs = [ref for ref, spec in zip(inputs, specs, strict=True) if spec.is_plain]
+        if (blocked := self._values(refs)) is not None:
+            return blocked
+        if (error := self._failure(refs)) is not None:
+            return Raised(error)
+        try:
+            for at, spec in enumerate(specs):
+                if spec.is_plain:
+                    inputs[at] = spec.value_of(read_array(inputs[at]), task.callee.signature.owner)
+        except InvalidInputError as error:
+            return Raised(error if task is task.request.root else WorkflowError(str(error)))
+        return None
 
     def _reply(self, wanted: Any) -> Blocked | Undecided | StreamFull | DyOrcError | tuple[Any]:
         """Returns what the coroutine gets for what it awaits: a value (in a tuple), an error to throw, or nothing yet."""

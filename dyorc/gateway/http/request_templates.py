@@ -70,7 +70,7 @@ class RequestTemplate:
             np.frombuffer(body, dtype, num_items, start).reshape(shape) for dtype, num_items, start, shape in self._places
         ]
         if self._is_checked:
-            self.model.signature.check_finite(arrays)
+            self.model.signature.check_contents(arrays)
         return arrays
 
     def answer(self, arrays: Sequence[Array]) -> tuple[bytes, Sequence[bytes], int] | None:

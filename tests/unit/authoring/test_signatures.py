@@ -123,10 +123,10 @@ def test_a_value_grouped_in_another_way_is_an_error(value: object, message: str)
 
 def no_return(x: Image): ...
 def no_annotation(x) -> Image: ...
-def wrong_annotation(x: bytes) -> Image: ...
+def wrong_annotation(x: np.ndarray) -> Image: ...
 def star(*x: Image) -> Image: ...
 def open_type(x: Inexact[np.ndarray, "2"]) -> Image: ...
-def no_tensor_out(x: Image) -> int: ...
+def no_tensor_out(x: Image) -> np.ndarray: ...
 
 
 @pytest.mark.parametrize(
@@ -134,10 +134,10 @@ def no_tensor_out(x: Image) -> int: ...
     [
         (no_return, "the return annotation is missing"),
         (no_annotation, "parameter 'x' is not annotated"),
-        (wrong_annotation, "parameter 'x' is annotated <class 'bytes'>; expected a jaxtyping tensor, bool, int, float or str"),
+        (wrong_annotation, "parameter 'x' is annotated <class 'numpy.ndarray'>; expected a jaxtyping tensor, or a structured"),
         (star, r"\*x is not supported"),
         (open_type, "'x' is Inexact, which names several types"),
-        (no_tensor_out, "output 'output' is annotated <class 'int'>; expected a jaxtyping tensor"),
+        (no_tensor_out, "output 'output' is annotated <class 'numpy.ndarray'>; expected a jaxtyping tensor"),
     ],
 )
 def test_an_incomplete_declaration_says_what_is_missing(function: object, message: str) -> None:
@@ -326,7 +326,7 @@ def test_a_part_may_be_anything_that_a_result_may_be(part: Any, kind: OutputKind
         (AsyncIterator, "expected AsyncIterator"),
         (list[Float[np.ndarray, "4"]], "expected AsyncIterator"),
         (AsyncGenerator[Float[np.ndarray, "4"], int], "nothing is sent into it"),
-        (AsyncIterator[int], "expected a jaxtyping tensor"),
+        (AsyncIterator[np.ndarray], "expected a jaxtyping tensor"),
         (AsyncIterator[AsyncIterator[Float[np.ndarray, "4"]]], "does not yield"),
     ],
     ids=str,

@@ -94,7 +94,7 @@ class RunningCall:
             elif isinstance(parameter, StreamSpec):
                 arguments[parameter.name] = next(streams)
             else:
-                arguments[parameter.name] = as_value(np.array(next(tensors)[0]))
+                arguments[parameter.name] = parameter.value_of(np.array(next(tensors)[0]), "a running call")
         self._running = self.program.factory()(**arguments)
         self._step: Any = None
 

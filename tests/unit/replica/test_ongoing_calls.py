@@ -446,14 +446,14 @@ def test_a_second_loop_over_a_stream_is_an_error_and_not_empty(make: Callable[[]
 
 def test_a_program_that_waits_reads_a_stream_and_returns_one_result() -> None:
     @dyorc.program(batched=False)
-    async def total(words: AsyncIterator[Float[Tensor, ""]], start: int = 0) -> Float[Tensor, ""]:
-        result = torch.tensor(float(start))
+    async def total(words: AsyncIterator[Float[Tensor, ""]], start: Float[Tensor, ""]) -> Float[Tensor, ""]:
+        result = start.clone()
         async for word in words:
             result += word
         return result
 
     with hosted(total) as program:
-        call, received = program.start(statics=[10])
+        call, received = program.start(np.float32(10))
         program.feed(call, np.float32(1), np.float32(2))
         program.calls.end_stream(call, 0)
         assert received.value == 13

@@ -1,0 +1,302 @@
+"""Structured values: parameters and outputs that are no tensors, such as texts, dicts, dataclasses, pydantic models and images.
+
+To everything but the user's code, a value is a tensor: BYTES of rank 0, with the value as UTF-8 text, as JSON, or as the bytes of
+a file. So it takes every way that tensors take. pydantic checks, reads and writes JSON; it is imported where a value is declared.
+"""
+
+import io
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, Self, get_type_hints
+
+from typing_extensions import is_typeddict
+
+from dyorc.errors import DefinitionError, InvalidInputError
+
+MAX_IMAGE_PIXELS = 64 * 1024 * 1024
+"""Images of more pixels are refused before they are decoded: a file of a few kilobytes can announce any number."""
+
+_MAX_SHOWN = 200
+_MAX_PROBLEMS = 3
+
+
+class ContentKind(StrEnum):
+    """What the bytes of a structured value are."""
+
+    TEXT = "text"
+    JSON = "json"
+    BYTES = "bytes"
+    IMAGE = "image"
+    FILE = "file"
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """The bytes of a file, as a client sent them."""
+
+    data: bytes
+
+    @property
+    def content_type(self) -> str:
+        """Its media type, by its first bytes; ``application/octet-stream`` if these say nothing."""
+        return content_type_of(self.data)
+
+
+_SIGNATURES = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF8", "image/gif"),
+    (b"BM", "image/bmp"),
+    (b"II*\x00", "image/tiff"),
+    (b"MM\x00*", "image/tiff"),
+    (b"%PDF-", "application/pdf"),
+    (b"OggS", "audio/ogg"),
+    (b"ID3", "audio/mpeg"),
+    (b"fLaC", "audio/flac"),
+    (b"PK\x03\x04", "application/zip"),
+    (b"\x1f\x8b", "application/gzip"),
+)
+
+
+def content_type_of(data: bytes) -> str:
+    """Returns the media type of a file, by its first bytes."""
+    if data[:4] == b"RIFF":
+        return {b"WEBP": "image/webp", b"WAVE": "audio/wav"}.get(data[8:12], "application/octet-stream")
+    return next((kind for start, kind in _SIGNATURES if data.startswith(start)), "application/octet-stream")
+
+
+@dataclass(frozen=True, eq=False)
+class ValueType:
+    """The type of a structured value, where the user's code is at hand.
+
+    Attributes:
+        annotation: As the user wrote it.
+    """
+
+    kind: ContentKind
+    annotation: Any
+
+    @classmethod
+    def of(cls, annotation: Any, owner: str, name: str) -> Self | None:
+        """Returns the type that an annotation means; None if it is no structured value.
+
+        Raises:
+            DefinitionError: If it has tensors inside.
+        """
+        if (kind := _kind_of(annotation)) is not None:
+            return cls(kind, annotation)
+        if annotation in (None, type(None)) or has_tensors(annotation):
+            return None
+        by_json = cls(ContentKind.JSON, annotation)
+        try:
+            _ = by_json.adapter
+        except Exception as error:
+            if type(error).__name__ == "PydanticSchemaGenerationError":
+                return None
+            raise DefinitionError(
+                f"{owner}: {name!r} is annotated {annotation!r}, which pydantic cannot read: {error}"
+            ) from error
+        return by_json
+
+    @cached_property
+    def adapter(self) -> Any:
+        """What checks, reads and writes its JSON."""
+        from pydantic import TypeAdapter  # here, since most programs declare tensors only
+
+        return TypeAdapter(self.annotation)
+
+    @cached_property
+    def is_scalar(self) -> bool:
+        """Whether it is a bool, int, float or str, which a request may pass as a parameter."""
+        return self.annotation in (bool, int, float, str)
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is the bytes of a file, which may be large, and stay a Ref in workflows."""
+        return self.kind not in (ContentKind.TEXT, ContentKind.JSON)
+
+    @cached_property
+    def schema(self) -> dict[str, Any]:
+        """Its JSON Schema."""
+        match self.kind:
+            case ContentKind.JSON | ContentKind.TEXT:
+                return self.adapter.json_schema()
+            case _:
+                return {"type": "string", "contentEncoding": "base64"}
+
+    def encode(self, value: Any, label: str) -> bytes:
+        """Returns a value as bytes.
+
+        Raises:
+            InvalidInputError: If it is of another type; names `label`, and the field.
+        """
+        match self.kind:
+            case ContentKind.TEXT:
+                if isinstance(value, str):
+                    return _utf8(value, label)
+            case ContentKind.BYTES:
+                if isinstance(value, bytes | bytearray | memoryview):
+                    return bytes(value)
+            case ContentKind.FILE:
+                if isinstance(value, File):
+                    return value.data
+                if isinstance(value, bytes | bytearray | memoryview):
+                    return bytes(value)
+            case ContentKind.IMAGE:
+                if isinstance(value, bytes | bytearray | memoryview):
+                    return bytes(value)
+                if hasattr(value, "save") and hasattr(value, "getbbox"):
+                    return _written(value, label)
+            case ContentKind.JSON:
+                return self._as_json(value, label)
+        raise InvalidInputError(f"{label} is {type(value).__name__} {_short(value)}, expected {self.name}")
+
+    def _as_json(self, value: Any, label: str) -> bytes:
+        checked = self._validated(lambda: self.adapter.validate_python(value), label)
+        try:
+            return self.adapter.dump_json(checked, fallback=_plain)
+        except Exception as error:
+            raise InvalidInputError(f"{label}: {type(value).__name__} cannot be written as JSON: {error}") from None
+
+    def decode(self, raw: bytes, label: str) -> Any:
+        """Returns the value that bytes hold. It is a new one each time, so it may be changed.
+
+        Raises:
+            InvalidInputError: If they do not hold one; names `label`, and the field.
+        """
+        match self.kind:
+            case ContentKind.TEXT:
+                try:
+                    return raw.decode()
+                except UnicodeDecodeError as error:
+                    raise InvalidInputError(f"{label} is not UTF-8: {error}") from None
+            case ContentKind.BYTES:
+                return raw
+            case ContentKind.FILE:
+                return File(raw)
+            case ContentKind.IMAGE:
+                return open_image(raw, label)
+            case ContentKind.JSON:
+                return self._validated(lambda: self.adapter.validate_json(raw), label)
+
+    def _validated(self, validate: Callable[[], Any], label: str) -> Any:
+        from pydantic import ValidationError
+
+        try:
+            return validate()
+        except ValidationError as error:
+            raise InvalidInputError(_problems(error, label)) from None
+        except RecursionError:
+            raise InvalidInputError(f"{label} is nested too deeply") from None
+
+    @property
+    def name(self) -> str:
+        """The type as messages show it."""
+        annotation = self.annotation
+        return annotation.__name__ if isinstance(annotation, type) and not hasattr(annotation, "__origin__") else repr(annotation)
+
+
+def _kind_of(annotation: Any) -> ContentKind | None:
+    if annotation is str:
+        return ContentKind.TEXT
+    if annotation is bytes:
+        return ContentKind.BYTES
+    if annotation is File:
+        return ContentKind.FILE
+    pillow = sys.modules.get("PIL.Image")  # an annotation can only name what was imported
+    if pillow is not None and annotation is pillow.Image:
+        return ContentKind.IMAGE
+    return None
+
+
+def has_tensors(annotation: Any) -> bool:
+    """Returns whether an annotation is a tensor, or a dataclass or TypedDict that has one among its fields."""
+    if hasattr(annotation, "dim_str") or any(hasattr(mark, "is_consumed") for mark in getattr(annotation, "__metadata__", ())):
+        return True
+    if hasattr(annotation, "__metadata__"):  # Annotated
+        return has_tensors(annotation.__origin__)
+    if isinstance(annotation, type) and (is_dataclass(annotation) or is_typeddict(annotation)):
+        hints = get_type_hints(annotation, include_extras=True)
+        names = [field.name for field in fields(annotation)] if is_dataclass(annotation) else hints
+        return any(has_tensors(hints[name]) for name in names)
+    return False
+
+
+def open_image(raw: bytes, label: str) -> Any:
+    """Returns the decoded image of a file.
+
+    Raises:
+        InvalidInputError: If it is no image, is damaged, or has too many pixels.
+    """
+    image = read_image_head(raw, label)
+    try:
+        image.load()
+    except Exception as error:  # each of Pillow's readers raises its own
+        raise InvalidInputError(f"{label} is a damaged image: {error}") from None
+    return image
+
+
+def read_image_head(raw: bytes, label: str) -> Any:
+    """Returns the image of a file whose pixels have not been decoded.
+
+    Raises:
+        InvalidInputError: If it is no image, or has too many pixels.
+    """
+    from PIL import Image
+
+    try:
+        image = Image.open(io.BytesIO(raw))
+    except Image.DecompressionBombError:
+        raise InvalidInputError(f"{label} is an image of too many pixels, expected at most {MAX_IMAGE_PIXELS}") from None
+    except Exception:
+        start = bytes(raw[:8])
+        raise InvalidInputError(f"{label} is no image: {len(raw)} bytes, which begin with {start!r}") from None
+    if image.width * image.height > MAX_IMAGE_PIXELS:
+        raise InvalidInputError(
+            f"{label} is an image of {image.width} x {image.height} pixels, expected at most {MAX_IMAGE_PIXELS} in all"
+        )
+    return image
+
+
+def _written(image: Any, label: str) -> bytes:
+    buffer = io.BytesIO()
+    try:
+        image.save(buffer, format="PNG", compress_level=1)
+    except Exception as error:
+        raise InvalidInputError(f"{label}: an image of mode {image.mode!r} cannot be written as PNG: {error}") from None
+    return buffer.getvalue()
+
+
+def _utf8(text: str, label: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:  # half of a surrogate pair
+        raise InvalidInputError(f"{label} is no valid text: {error}") from None
+
+
+def _plain(value: Any) -> Any:
+    """Returns what JSON can carry of a value that pydantic does not know: NumPy's numbers and arrays."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"a {type(value).__name__} is no JSON")
+
+
+def _problems(error: Any, label: str) -> str:
+    """Returns what pydantic by_json, each with the path of its field."""
+    problems = error.errors(include_url=False, include_context=False)
+    shown = [
+        f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}, got {_short(problem['input'])}"
+        if problem["loc"]
+        else f"{problem['msg']}, got {_short(problem['input'])}"
+        for problem in problems[:_MAX_PROBLEMS]
+    ]
+    more = f" (and {len(problems) - _MAX_PROBLEMS} more)" if len(problems) > _MAX_PROBLEMS else ""
+    return f"{label}: {'; '.join(shown)}{more}"
+
+
+def _short(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."

@@ -1,0 +1,303 @@
+"""Structured values in signatures and workflows. Plain Python is the reference; pydantic reads the JSON."""
+
+import io
+import json
+from collections.abc import AsyncIterator
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any, Literal
+
+import numpy as np
+import PIL.Image
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jaxtyping import Float
+from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
+
+import dyorc
+from dyorc.authoring.signature import OutputKind
+from dyorc.authoring.spec import ValueSpec
+from dyorc.authoring.values import File, ValueType
+from dyorc.errors import DefinitionError, InvalidInputError, ProgramError, WorkflowError
+
+Number = Float[np.ndarray, ""]
+
+
+@dataclass
+class Parsed:
+    kind: str
+    words: list[str]
+
+
+class Answer(BaseModel):
+    label: str
+    score: float = Field(ge=0)
+
+
+class Pair(TypedDict):
+    left: int
+    right: list[int]
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+@dyorc.program(batched=False)
+def parse(text: str, lower: bool = True) -> Parsed:
+    return Parsed("invoice" if "invoice" in text else "letter", (text.lower() if lower else text).split())
+
+
+@dyorc.program
+def grade(parsed: list[Parsed]) -> list[Answer]:
+    return [Answer(label=each.kind, score=np.float32(len(each.words))) for each in parsed]
+
+
+@dyorc.program(batched=False)
+def shout(text: str) -> str:
+    return text.upper()
+
+
+@dyorc.program(batched=False)
+async def split(text: str) -> AsyncIterator[str]:
+    for word in text.split():
+        yield word
+
+
+@dyorc.workflow
+async def classify(text: str, bonus: int = 0) -> Answer:
+    parsed = parse(text)
+    if await dyorc.when(parsed, lambda value: value.kind == "invoice"):
+        return grade(parsed)
+    first = await grade(parsed)
+    return Answer(label=first.label, score=first.score + bonus)
+
+
+def test_values_go_through_programs_decisions_and_answers() -> None:
+    assert dyorc.run(classify, "an Invoice invoice") == Answer(label="invoice", score=3)
+    assert dyorc.run(classify, "a letter", bonus=5) == Answer(label="letter", score=7)
+    assert dyorc.run(parse, "A b", False) == Parsed("letter", ["A", "b"])
+
+
+def test_a_result_is_passed_on_without_waiting() -> None:
+    @dyorc.workflow
+    async def twice(text: str) -> str:
+        return shout(shout(text))
+
+    assert dyorc.run(twice, "ß") == "SS"
+
+
+def test_a_workflow_gets_plain_values_and_passes_refs_to_workflows() -> None:
+    @dyorc.workflow
+    async def inner(parsed: Parsed, more: list[str]) -> dict[str, Any]:
+        return asdict(parsed) | {"more": more}
+
+    @dyorc.workflow
+    async def outer(request: dict[str, str], tags: list[str] = ["a"]) -> dict[str, Any]:  # noqa: B006
+        return inner(parse(request["text"]), tags)
+
+    assert dyorc.run(outer, {"text": "x y"}) == {"kind": "letter", "words": ["x", "y"], "more": ["a"]}
+    assert dyorc.run(outer, {"text": ""}, tags=[]) == {"kind": "letter", "words": [], "more": []}
+
+
+def test_a_value_that_a_workflow_changes_is_its_own() -> None:
+    @dyorc.workflow
+    async def change(request: dict[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+        first = keep(request)
+        request["more"] = 1
+        got = await first
+        got["other"] = 2
+        return keep(got), first
+
+    @dyorc.program(batched=False)
+    def keep(value: dict[str, int]) -> dict[str, int]:
+        return value
+
+    assert dyorc.run(change, {"a": 0}) == ({"a": 0, "other": 2}, {"a": 0})
+
+
+def test_streams_of_values() -> None:
+    @dyorc.workflow
+    async def story(text: str) -> AsyncIterator[dict[str, str]]:
+        async for word in split(text):
+            yield {"word": await shout(word)}
+
+    assert list(dyorc.run(story, "ab cd")) == [{"word": "AB"}, {"word": "CD"}]
+
+
+def test_values_stand_beside_tensors() -> None:
+    class Mixed(TypedDict):
+        total: Number
+        names: list[str]
+
+    @dyorc.program(batched=False)
+    def total(x: Float[np.ndarray, " n"], names: list[str]) -> Mixed:
+        return {"total": x.sum(), "names": names}
+
+    @dyorc.workflow
+    async def mixed(x: Float[np.ndarray, " n"], names: list[str]) -> Mixed:
+        result = total(x, names)
+        return {"total": result["total"], "names": result["names"]}
+
+    assert mixed.signature.outputs.kind is OutputKind.FIELDS
+    answer = dyorc.run(mixed, np.ones(3, np.float32), ["a"])
+    assert (float(answer["total"]), answer["names"]) == (3.0, ["a"])
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inside: st.lists(inside, max_size=4) | st.dictionaries(st.text(), inside, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(_JSON)
+def test_any_json_comes_back_as_it_was(value: Any) -> None:
+    found = ValueType.of(Any, "program 'x'", "value")
+    assert found is not None
+    raw = found.encode(value, "x")
+    assert json.loads(raw) == value
+    assert found.decode(raw, "x") == value
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "schema"),
+    [
+        (int, 3, {"type": "integer"}),
+        (list[str], ["a"], {"items": {"type": "string"}, "type": "array"}),
+        (str | None, None, {"anyOf": [{"type": "string"}, {"type": "null"}]}),
+        (Literal["a", "b"], "b", {"enum": ["a", "b"], "type": "string"}),
+        (tuple[int, ...], (1, 2), {"items": {"type": "integer"}, "type": "array"}),
+        (Colour, Colour.RED, {"enum": ["red"], "title": "Colour", "type": "string"}),
+        (Pair, {"left": 1, "right": [2]}, None),
+        (Parsed, Parsed("a", []), None),
+        (Answer, Answer(label="a", score=1), None),
+    ],
+)
+def test_types_with_their_schemas(annotation: Any, value: Any, schema: dict[str, Any] | None) -> None:
+    found = ValueType.of(annotation, "program 'x'", "value")
+    assert found is not None
+    assert found.decode(found.encode(value, "x"), "x") == value
+    if schema is not None:
+        assert found.schema == schema
+    else:
+        assert found.schema["type"] == "object"
+
+
+def picture(width: int = 6, height: int = 4) -> PIL.Image.Image:
+    pixels = np.arange(width * height * 3, dtype=np.uint8).reshape(height, width, 3)
+    return PIL.Image.fromarray(pixels)
+
+
+@dyorc.program(batched=False)
+def mean(image: PIL.Image.Image) -> float:
+    return float(np.asarray(image).mean())
+
+
+@dyorc.workflow
+async def brightness(image: PIL.Image.Image) -> float:
+    return mean(image)
+
+
+def test_images_come_as_images_or_files() -> None:
+    image = picture()
+    buffer = io.BytesIO()
+    image.save(buffer, "BMP")
+    expected = float(np.asarray(image).mean())
+    assert dyorc.run(brightness, image) == expected
+    assert dyorc.run(brightness, buffer.getvalue()) == expected
+
+
+def test_bytes_and_files_stay_what_they_are() -> None:
+    @dyorc.program(batched=False)
+    def kind(file: dyorc.File, more: bytes) -> tuple[str, bytes]:
+        return file.content_type, more
+
+    assert dyorc.run(kind, File(b"%PDF-1.7"), b"\x00\xff") == ("application/pdf", b"\x00\xff")
+    assert dyorc.run(kind, b"", b"")[0] == "application/octet-stream"
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: dyorc.run(classify, 3), InvalidInputError, "'text' is int 3, expected str"),
+        (lambda: dyorc.run(parse, "x", lower="no"), InvalidInputError, "'lower' is str 'no', expected bool"),
+        (
+            lambda: dyorc.run(brightness, b"no image"),
+            InvalidInputError,
+            "'image' is no image: 8 bytes, which begin with b'no image'",
+        ),
+        (lambda: dyorc.run(brightness, 3), InvalidInputError, "'image' is int 3, expected Image"),
+    ],
+)
+def test_wrong_values_are_named(call: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as raised:
+        call()
+    assert message in str(raised.value)
+
+
+def test_the_path_of_a_wrong_field_is_named() -> None:
+    @dyorc.workflow
+    async def nested(request: list[Answer]) -> str:
+        return request[0].label
+
+    with pytest.raises(InvalidInputError, match=r"workflow 'nested': 'request': 1\.score: .*greater than or equal to 0, got -1"):
+        dyorc.run(nested, [{"label": "a", "score": 1}, {"label": "b", "score": -1}])
+
+
+def test_a_program_that_returns_something_else_fails() -> None:
+    @dyorc.program(batched=False)
+    def wrong(text: str) -> Answer:
+        return {"label": text}  # type: ignore[return-value]
+
+    @dyorc.program
+    def short(text: list[str]) -> list[str]:
+        return []
+
+    @dyorc.workflow
+    async def passes(text: str) -> str:
+        return shout(wrong(text))
+
+    with pytest.raises(ProgramError, match="score: Field required"):
+        dyorc.run(wrong, "x")
+    with pytest.raises(ProgramError, match="0 values as 'output', expected 1, one per row"):
+        dyorc.run(short, "x")
+    with pytest.raises(ProgramError, match="score: Field required"):
+        dyorc.run(passes, "x")
+
+
+def test_a_workflow_that_returns_something_else_is_at_fault() -> None:
+    @dyorc.workflow
+    async def wrong(text: str) -> Answer:
+        return {"label": text}
+
+    with pytest.raises(WorkflowError, match=r"score: Field required"):
+        dyorc.run(wrong, "x")
+
+
+def test_declarations_that_do_not_work() -> None:
+    def scalar(texts: str) -> list[str]: ...
+    def untyped(x: list[Float[np.ndarray, ""]]) -> str: ...
+    def default(x: Answer = 3) -> str: ...  # type: ignore[assignment]
+
+    with pytest.raises(DefinitionError, match="takes no tensor"):
+        dyorc.program(scalar)
+    with pytest.raises(DefinitionError, match="expected a jaxtyping tensor, or a structured value"):
+        dyorc.program(batched=False)(untyped)
+    with pytest.raises(DefinitionError, match="the default of 'x', annotated Answer"):
+        dyorc.program(batched=False)(default)
+
+    def single(text: list[str]) -> str: ...
+
+    with pytest.raises(DefinitionError, match=r"'output' is a str; .* as lists, with one for each row: list\[str\]"):
+        dyorc.program(single)
+
+
+def test_a_value_without_a_default_is_asked_for() -> None:
+    spec = parse.signature.inputs[0]
+    assert isinstance(spec, ValueSpec)
+    assert spec.default is None
+    with pytest.raises(InvalidInputError, match="'text' is missing"):
+        dyorc.run(parse)

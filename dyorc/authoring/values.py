@@ -249,7 +249,7 @@ def read_image_head(raw: bytes, label: str) -> Any:
 
     try:
         image = Image.open(io.BytesIO(raw))
-    except Image.DecompressionBombError:
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):  # the latter where warnings are errors
         raise InvalidInputError(f"{label} is an image of too many pixels, expected at most {MAX_IMAGE_PIXELS}") from None
     except Exception:
         start = bytes(raw[:8])

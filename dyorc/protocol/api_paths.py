@@ -26,11 +26,13 @@ TRACE = "/trace"
 LIVE_HISTORY = "/history"
 LIVE_GRAPH = "/graph"
 METRICS = "/metrics"
+RUN_MODEL = "/run"
 
 INFER = "infer"
 INFER_STREAM = "infer_stream"
 GENERATE = "generate"
 GENERATE_STREAM = "generate_stream"
+RUN = "run"
 """The ways to run a model."""
 
 MODEL_READY = "ready"
@@ -62,6 +64,12 @@ def model_path(model: str, version: str | None, action: str = "") -> str:
     if version is not None:
         path += f"/versions/{quote(version, safe='')}"
     return f"{path}/{action}" if action else path
+
+
+def run_path(model: str, version: str | None = None) -> str:
+    """Returns the path that runs a model on plain values."""
+    path = f"{RUN_MODEL}/{quote(model, safe='')}"
+    return path if version is None else f"{path}/versions/{quote(version, safe='')}"
 
 
 def grpc_path(call: str) -> str:

@@ -41,7 +41,7 @@ def decode_generate(body: bytes | memoryview, model: Model, memory: RequestMemor
     if not isinstance(request_id, str):
         raise InvalidInputError(f"'id' is {request_id!r}, expected a string")
     specs = {spec.name: spec for spec in model.signature.inputs}
-    tensors = [_as_input(specs[name], value) for name, value in fields.items() if name in specs]
+    tensors = [as_input(specs[name], value) for name, value in fields.items() if name in specs]
     parameters = {name: value for name, value in fields.items() if name not in specs}
     for name, value in parameters.items():
         if not isinstance(value, str | int | float | bool):
@@ -69,7 +69,7 @@ def _fields_of(body: bytes | memoryview) -> dict[str, Any]:
     return fields | nested
 
 
-def _as_input(spec: TensorSpec, value: Any) -> Input:
+def as_input(spec: TensorSpec, value: Any) -> Input:
     data = value if isinstance(value, list) else [value]
     return Input(name=spec.name, shape=_shape_of(spec, data, is_scalar=data is not value), datatype=spec.dtype, data=data)
 

@@ -7,7 +7,7 @@ import msgspec
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import Response
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from dyorc.errors import DyOrcError, InvalidInputError
@@ -23,6 +23,7 @@ from dyorc.gateway.http.page_routes import add_docs_routes, add_ui_routes
 from dyorc.gateway.http.record_routes import add_record_routes
 from dyorc.gateway.http.repository_routes import add_repository_routes
 from dyorc.gateway.http.request_bodies import read_json
+from dyorc.gateway.http.run_description import with_runs
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.live_feed import LiveFeed
 from dyorc.gateway.log_control import TRACE_SETTINGS, refuse_changes
@@ -44,7 +45,9 @@ def control_app(
     routes."""
     # /docs is our own route. OpenTelemetry's current provider is there for programs; FastAPI would send it spans, too.
     no_spans: Any = {"telemetry": {"tracing": False, "metrics": False, "logs": False}}
-    app = FastAPI(title="DyOrc", version=version(), docs_url=None, redoc_url=None, redirect_slashes=False, **no_spans)
+    app = FastAPI(
+        title="DyOrc", version=version(), docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False, **no_spans
+    )
     app.openapi = lambda: describe(app)
     add_error_handlers(app)
     add_server_routes(app, service, jobs)
@@ -62,6 +65,13 @@ def control_app(
     if records is not None:
         add_record_routes(app, records)
     add_docs_routes(app)
+
+    @app.get("/openapi.json", include_in_schema=False)
+    async def description(request: Request) -> Response:
+        tenant = tenant_of(request.scope)
+        models = [model for name, model in sorted(service.catalog.models.items()) if tenant.may_use(name)]
+        return JSONResponse(with_runs(describe(app), models))
+
     return app
 
 

@@ -9,7 +9,7 @@ from dyorc.errors import InvalidInputError
 from dyorc.gateway.http.compression import Encoding, accepted_encoding, encoding_of
 from dyorc.gateway.request_ids import TRACEPARENT_NAME, TRACESTATE_NAME, caller_of, usable_id
 from dyorc.protocol import header_names, media_types
-from dyorc.protocol.api_paths import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM, MODELS
+from dyorc.protocol.api_paths import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM, MODELS, RUN, RUN_MODEL
 from dyorc.protocol.header_names import Header
 
 _FRAMES = media_types.FRAMES.encode()
@@ -22,6 +22,7 @@ _MAX_LENGTH_DIGITS = 18
 
 _ACTIONS = frozenset({INFER, INFER_STREAM, GENERATE, GENERATE_STREAM})
 _MODELS = f"{MODELS}/"
+_RUN = f"{RUN_MODEL}/"
 _READ = frozenset(
     {
         b"content-length",
@@ -76,9 +77,12 @@ class RequestHead(NamedTuple):
 
 
 def target_of(path: str) -> InferenceTarget | None:
-    """Parses the path of an inference route, ``/v2/models/{model}[/versions/{version}]/{action}``; None for other paths."""
+    """Parses the path of an inference route; None for other paths.
+
+    These are ``/v2/models/{model}[/versions/{version}]/{action}`` and ``/run/{model}[/versions/{version}]``.
+    """
     if not path.startswith(_MODELS):
-        return None
+        return _run_target(path.split("/")) if path.startswith(_RUN) else None
     parts = path.split("/")
     if parts[-1] not in _ACTIONS or not parts[3]:
         return None
@@ -86,6 +90,14 @@ def target_of(path: str) -> InferenceTarget | None:
         return InferenceTarget(parts[3], None, parts[4])
     if len(parts) == 7 and parts[4] == "versions" and parts[5]:
         return InferenceTarget(parts[3], parts[5], parts[6])
+    return None
+
+
+def _run_target(parts: list[str]) -> InferenceTarget | None:
+    if len(parts) == 3 and parts[2]:
+        return InferenceTarget(parts[2], None, RUN)
+    if len(parts) == 5 and parts[2] and parts[3] == "versions" and parts[4]:
+        return InferenceTarget(parts[2], parts[4], RUN)
     return None
 
 

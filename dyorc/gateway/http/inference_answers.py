@@ -36,9 +36,16 @@ _PIECE_BYTES = 256 * 2**10
 would fill the transport's buffers, where nothing waits for the client."""
 
 
-async def write_answer(send: Send, head: RequestHead, parts: Sequence[bytes | memoryview], json_bytes: int | None) -> None:
-    """Writes the body of an inference response, whose JSON is `json_bytes` long if tensors follow it; compressed on request."""
-    headers = [JSON] if json_bytes is None else [_BINARY, (_JSON_LENGTH, str(json_bytes).encode())]
+async def write_answer(
+    send: Send, head: RequestHead, parts: Sequence[bytes | memoryview], json_bytes: int | None, kind: Header = JSON
+) -> None:
+    """Writes the body of an inference response, compressed on request.
+
+    Args:
+        json_bytes: How long its JSON is, if tensors follow it.
+        kind: Its media type, if none follow.
+    """
+    headers = [kind] if json_bytes is None else [_BINARY, (_JSON_LENGTH, str(json_bytes).encode())]
     if head.negotiates:
         headers.append((b"vary", b"accept-encoding"))
         if head.answer_encoding is not None:

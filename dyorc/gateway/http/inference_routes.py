@@ -14,6 +14,7 @@ from dyorc.gateway.catalog import Model
 from dyorc.gateway.codec.generate_json import decode_generate, encode_generate
 from dyorc.gateway.codec.inference_json import decode_request
 from dyorc.gateway.codec.json_outputs import AnswerForm, encode_response
+from dyorc.gateway.codec.run_values import RunAnswer, RunBody, decode_run, encode_run, encode_run_json
 from dyorc.gateway.http.disconnects import CancelledWithClient
 from dyorc.gateway.http.heads import InferenceTarget, RequestHead, read_head
 from dyorc.gateway.http.inference_answers import (
@@ -33,12 +34,16 @@ from dyorc.gateway.infer_request import InferRequest
 from dyorc.gateway.origins import Arrival, NewSteps, note_written, steps_of
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.service import InferenceService
-from dyorc.protocol.api_paths import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM
+from dyorc.protocol import media_types
+from dyorc.protocol.api_paths import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM, RUN
 from dyorc.telemetry.record import Origin
 
 _log = structlog.get_logger("dyorc.gateway")
 
 T = TypeVar("T")
+
+_LONG_BYTES = 64 * 2**10
+"""A longer body of JSON, or a form, is decoded on a thread: it would keep the event loop busy for milliseconds."""
 
 
 class AdmittedRequest(NamedTuple):
@@ -65,7 +70,7 @@ _Action: TypeAlias = Callable[[AdmittedRequest], Coroutine[Any, Any, None]]
 
 
 class InferenceRoutes:
-    """``POST /v2/models/{model}[/versions/{version}]/(infer|infer_stream|generate|generate_stream)``."""
+    """``POST /v2/models/{model}[/versions/{version}]/(infer|infer_stream|generate|generate_stream)``, ``POST /run/{model}``."""
 
     def __init__(self, service: InferenceService) -> None:
         self._service = service
@@ -75,6 +80,7 @@ class InferenceRoutes:
             INFER_STREAM: self._infer_stream,
             GENERATE: self._generate,
             GENERATE_STREAM: self._generate_stream,
+            RUN: self._run_values,
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, target: InferenceTarget) -> None:
@@ -153,6 +159,48 @@ class InferenceRoutes:
 
             await self._write_stream(incoming, DecodedRequest(request, memory, origin, take), as_event)
 
+    async def _run_values(self, incoming: AdmittedRequest) -> None:
+        model, head = incoming.model, incoming.head
+        headers = dict(incoming.scope["headers"])
+        with self._service.memory() as memory:
+
+            def decode(body: bytes | memoryview) -> InferRequest:
+                content_type = headers.get(b"content-type", b"").decode("latin-1")
+                sent = RunBody(body, content_type, incoming.scope["query_string"].decode("latin-1"))
+                return decode_run(sent, model, memory, head.request_id)
+
+            request, origin = await self._receive(incoming, memory, decode)
+            if media_types.EVENTS.encode() in headers.get(b"accept", b"").lower():
+
+                def event(arrays: list[Array]) -> Buffers:
+                    return as_event([encode_run_json(model, arrays)])
+
+                await self._write_stream(incoming, DecodedRequest(request, memory, origin, event), as_event)
+                return
+            kind, body = await self._whole(incoming, request, memory, origin)
+        await write_answer(incoming.send, head, [body], None, (b"content-type", kind.encode()))
+        note_written(origin)
+
+    async def _whole(
+        self, incoming: AdmittedRequest, request: InferRequest, memory: RequestMemory, origin: Origin | None
+    ) -> RunAnswer:
+        """Runs a request on plain values to its end. The parts of a model that answers in parts come as a list."""
+        model = incoming.model
+        if not model.is_streaming:
+
+            def take(arrays: list[Array]) -> RunAnswer:
+                return encode_run(model, arrays)
+
+            return await self._run(incoming, DecodedRequest(request, memory, origin, take))
+
+        def take_part(arrays: list[Array]) -> bytes:
+            return encode_run_json(model, arrays)
+
+        work = DecodedRequest(request, memory, origin, take_part)
+        with CancelledWithClient(incoming.scope, asyncio.current_task()):
+            parts = [part async for ready in self._stream(incoming, work) for part in ready]
+        return RunAnswer(media_types.JSON, b"[%b]" % b",".join(parts))
+
     async def _receive(
         self, incoming: AdmittedRequest, memory: RequestMemory, decode: Callable[[bytes | memoryview], InferRequest]
     ) -> tuple[InferRequest, Origin | None]:
@@ -161,7 +209,8 @@ class InferenceRoutes:
         origins, exchange = self._service.origins, cast(ServerExchange, incoming.scope[EXCHANGE])
         traced = origins.traced(incoming.head.caller)
         arrival = Arrival("http", exchange.ids, exchange.arrived_ns, len(body), exchange.read_ns, traced)
-        request = decode(body)
+        is_long = len(body) > _LONG_BYTES and incoming.head.json_bytes is None  # raw tensors are only looked at
+        request = await self._service.off_loop.run(decode, body) if is_long else decode(body)
         return request, origins.of(request, arrival)
 
     async def _run(self, incoming: AdmittedRequest, work: DecodedRequest[T]) -> T:

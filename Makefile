@@ -4,6 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 TRITONCLIENT := .venv-tritonclient
+DOORS := .venv-doors
 HELM := .venv-helm
 DOCS := .venv-docs
 PEERS := ray_serve triton bentoml litserve mosec
@@ -20,7 +21,7 @@ CHAT := examples/chat/weights/main.safetensors
 ROUTER := examples/router/weights/smalltalk.safetensors
 RETRIEVAL := examples/retrieval/weights/index.safetensors
 LOOP := benchmarks/workloads/loop/weights/refiner.safetensors
-PREPARED := $(VENV)/.dev $(DIGITS) $(GUARDED) $(CHAT) $(ROUTER) $(RETRIEVAL) $(VENV)/.speech $(LOOP) $(TRITONCLIENT)/.made $(HELM)/.made $(DOCS)/.made
+PREPARED := $(VENV)/.dev $(DIGITS) $(GUARDED) $(CHAT) $(ROUTER) $(RETRIEVAL) $(VENV)/.speech $(LOOP) $(TRITONCLIENT)/.made $(HELM)/.made $(DOCS)/.made $(DOORS)/.made
 USUAL := not slow and not dist and not compose
 CORE := $(addprefix tests/,unit/engine unit/authoring unit/gateway/test_json_inputs.py unit/gateway/test_json_pieces.py unit/gateway/test_request_parser.py unit/gateway/test_answer_writer.py unit/scaling property/test_unix_framing.py)
 # What make test-pythons looks for: on the PATH, and where pyenv keeps them.
@@ -34,7 +35,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help chart chart-golden dist test-dist images compose-test demo demo-chat demo-guarded demo-ocr demo-retrieval demo-router demo-speech screenshots prepare test test-pythons test-real test-again test-slow test-quick test-compiled test-compiled-quick compile pure lint lint-macos format protos docs docs-serve docs-picture docs-metrics docs-packages docs-reference schema
 .PHONY: test-moving equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-streams bench-chat bench-soak bench-gateway bench-hostile
 .PHONY: sizes first-answer
-.PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-chat chaos-compose chaos-hosts chaos-jobs chaos-services chaos-stops clean conformance bench bench-full bench-loadgen peers
+.PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-chat chaos-compose chaos-hosts chaos-jobs chaos-services chaos-stops clean conformance conformance-doors bench bench-full bench-loadgen peers
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -80,6 +81,9 @@ test-quick: $(VENV)/.dev ## Run the tests of the core: engine, authoring, scalin
 
 conformance: $(VENV)/.dev $(TRITONCLIENT)/.made $(DIGITS) ## Try every promise of the protocol with Triton's client; writes docs/testing/conformance.md; the last line is JSON
 	$(BIN)/python -m tests.conformance --write docs/testing/conformance.md
+
+conformance-doors: $(VENV)/.dev $(TRITONCLIENT)/.made $(DOORS)/.made ## Try clients of other languages: Go, JavaScript, a browser, curl; writes docs/reference/conformance.md; the last line is JSON
+	$(BIN)/python -m tests.conformance.doors --write docs/reference/conformance.md
 
 screenshots: $(VENV)/.dev $(DIGITS) $(GUARDED) ## Make the pictures of the live page, of a server under load (needs chromium)
 	$(BIN)/python -m tests.e2e.screenshots
@@ -315,7 +319,7 @@ chart: $(HELM)/.made ## Pack the chart into dist/, for `helm install`
 	$(HELM)/bin/python -c 'import helm_python; print(helm_python.package("helm/dyorc", destination="dist"))'
 
 clean: ## Remove the environment and everything that was made
-	rm -rf $(VENV) $(TRITONCLIENT) $(HELM) $(DOCS) .venv-peers .venv-moving $(PROTOC) $(BUILD) dist examples/*/weights benchmarks/.pools benchmarks/.recordings benchmarks/workloads/*/weights .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TRITONCLIENT) $(DOORS) $(HELM) $(DOCS) .venv-peers .venv-moving $(PROTOC) $(BUILD) dist examples/*/weights benchmarks/.pools benchmarks/.recordings benchmarks/workloads/*/weights .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/.made:
 	@echo "Making the environment in $(VENV) (torch and Ray take a minute or two) ..."
@@ -345,6 +349,13 @@ $(VENV)/.zoo: $(VENV)/.dev
 $(TRITONCLIENT)/.made: Makefile
 	$(PYTHON) -m venv $(TRITONCLIENT)
 	$(TRITONCLIENT)/bin/pip install --quiet --disable-pip-version-check 'tritonclient[http,grpc]==2.73.*'
+	@touch $@
+
+# Without npm its client is not tried, and the table says so.
+$(DOORS)/.made: tests/conformance/doors/package.json
+	mkdir -p $(DOORS)
+	cp $< $(DOORS)/
+	@if command -v npm > /dev/null; then npm install --prefix $(DOORS) --no-audit --no-fund --silent; else echo "no npm: the client in JavaScript will not be tried"; fi
 	@touch $@
 
 $(DOCS)/.made: pyproject.toml

@@ -15,7 +15,7 @@ from tests.real import require_mark
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-_FLAGS = (
+FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
     "--disable-quic",
@@ -89,7 +89,7 @@ def chromium() -> "Generator[Browser]":
         pytest.skip("there is no chromium on this machine (Debian: apt-get install chromium)")
     sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed (pip install playwright)")
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(_FLAGS))
+        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
         try:
             yield browser
         finally:

@@ -1,0 +1,74 @@
+"""`python -m tests.conformance.doors [--doors go,javascript,browser,curl] [--write docs/reference/conformance.md]`
+
+Tries clients of other languages against a server that it starts, and prints, as the last line of stdout, one JSON object:
+"passed", "failed", "failures", and "missing", the clients that the machine lacks something for. Exits with 1 if a check fails.
+`make conformance-doors` gets what npm has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.conformance.doors import browser, curl, go, javascript
+from tests.conformance.doors.doors import Addresses, Door, served
+from tests.conformance.doors.page import Tried, page
+from tests.conformance.rows import Row, complain
+
+DOORS = {"go": go.DOOR, "javascript": javascript.DOOR, "browser": browser.DOOR, "curl": curl.DOOR}
+
+
+def try_door(door: Door, addresses: Addresses) -> Tried:
+    """Runs a client's checks, if the machine has what it needs."""
+    missing = door.find_missing()
+    if missing:
+        return Tried(door.name, [], missing)
+    with tempfile.TemporaryDirectory(prefix="door-") as folder:
+        rows: list[Row] = []
+        try:
+            rows.extend(door.check(addresses, Path(folder)))
+        except Exception as error:  # such as a compiler's
+            rows.append(Row("doors", door.name, "runs", False, f"{type(error).__name__}: {error}"[:400]))
+        return Tried(door.name, rows)
+
+
+def try_all(doors: Iterable[Door]) -> list[Tried]:
+    """Runs the checks of some clients on one server."""
+    with served() as addresses:
+        return [try_door(door, addresses) for door in doors]
+
+
+def main() -> int:
+    """Runs the checks and returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--doors", default=",".join(DOORS), help="some of %(default)s")
+    parser.add_argument("--write", type=Path, help="write the table to this Markdown file")
+    arguments = parser.parse_args()
+    names = arguments.doors.split(",")
+    if unknown := set(names) - set(DOORS):
+        parser.error(f"no such door: {', '.join(sorted(unknown))}, expected some of {', '.join(DOORS)}")
+    found = try_all([DOORS[name] for name in names])
+    for one in found:
+        result = f"not tried: needs {one.missing}" if one.missing else f"{one.num_passed} of {len(one.rows)}"
+        complain(f"{one.name}: {result}")
+    failures = [row for one in found for row in one.rows if not row.is_passed]
+    for row in failures:
+        complain(f"  failed: {row.transport}, {row.name}: {row.detail}")
+    if arguments.write is not None:
+        arguments.write.write_text(page(found))
+    summary = {
+        "passed": sum(one.num_passed for one in found),
+        "failed": len(failures),
+        "failures": [f"{row.transport}, {row.name}" for row in failures],
+        "missing": {one.name: one.missing for one in found if one.missing},
+    }
+    print(json.dumps(summary))
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -26,6 +26,7 @@ from dyorc.protocol.api_paths import (
     MODELS,
     REPOSITORY_INDEX,
     REQUESTS,
+    RUN_MODEL,
     SERVER,
     STATISTICS,
     TRACE,
@@ -36,6 +37,7 @@ from dyorc.protocol.header_names import API_KEY, AUTHORIZATION, Header
 _OPEN = frozenset({"/docs", "/openapi.json", UI})
 _OPEN_FOLDERS = (f"{HEALTH}/", "/docs/", f"{UI}/")
 _MODELS = f"{MODELS}/"
+_RUN = f"{RUN_MODEL}/"
 
 _LISTS = frozenset({"/", SERVER, MODELS, STATISTICS, REPOSITORY_INDEX, LIVE_NOW, LIVE_EVENTS, LIVE_HISTORY, LIVE_GRAPH, TRACE})
 """Routes that reveal only a tenant's own models and requests, or none at all."""
@@ -81,5 +83,7 @@ def _check_path(tenant: Tenant, path: str) -> None:
         return
     if path.startswith(_MODELS):
         tenant.check_model(path[len(_MODELS) :].partition("/")[0])
+    elif path.startswith(_RUN):
+        tenant.check_model(path[len(_RUN) :].partition("/")[0])
     else:
         tenant.check_common(path)

@@ -10,10 +10,11 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from dyorc.errors import DyOrcError, InvalidInputError
+from dyorc.errors import AuthenticationError, DyOrcError, InvalidInputError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.codec.http_errors import error_body, http_error_body, retry_headers, status_of
 from dyorc.gateway.http import control_models
+from dyorc.gateway.http.authentication import key_in
 from dyorc.gateway.http.client_memory_routes import add_cuda_memory_routes, add_system_memory_routes
 from dyorc.gateway.http.live_routes import add_live_routes
 from dyorc.gateway.http.metrics_server import add_metrics_route
@@ -32,6 +33,7 @@ from dyorc.gateway.model_metadata import model_config, model_statistics, server_
 from dyorc.gateway.readiness import require_ready
 from dyorc.gateway.request_records import Records
 from dyorc.gateway.service import InferenceService
+from dyorc.gateway.tenants import ANONYMOUS
 from dyorc.protocol import api_paths, media_types
 from dyorc.version import version
 
@@ -68,11 +70,18 @@ def control_app(
 
     @app.get("/openapi.json", include_in_schema=False)
     async def description(request: Request) -> Response:
-        tenant = tenant_of(request.scope)
-        models = [model for name, model in sorted(service.catalog.models.items()) if tenant.may_use(name)]
-        return JSONResponse(with_runs(describe(app), models))
+        return JSONResponse(with_runs(describe(app), _described_models(service, request)))
 
     return app
+
+
+def _described_models(service: InferenceService, request: Request) -> list[Model]:
+    """Returns the models that the caller may use; none without a key, which this route does not ask for."""
+    try:
+        tenant = ANONYMOUS if service.access.is_open else service.access.tenant_of(key_in(request.scope["headers"]))
+    except AuthenticationError:
+        return []
+    return [model for name, model in sorted(service.catalog.models.items()) if tenant.may_use(name)]
 
 
 def add_server_routes(app: FastAPI, service: InferenceService, jobs: Jobs | None) -> None:

@@ -24,6 +24,8 @@ from dyorc.protocol.api_paths import (
     LIVE_HISTORY,
     LIVE_NOW,
     MODELS,
+    OPENAI_MODELS,
+    OPENAI_PATHS,
     REPOSITORY_INDEX,
     REQUESTS,
     RUN_MODEL,
@@ -37,7 +39,6 @@ from dyorc.protocol.header_names import API_KEY, AUTHORIZATION, Header
 _OPEN = frozenset({"/docs", "/openapi.json", UI})
 _OPEN_FOLDERS = (f"{HEALTH}/", "/docs/", f"{UI}/")
 _MODELS = f"{MODELS}/"
-_RUN = f"{RUN_MODEL}/"
 
 _LISTS = frozenset({"/", SERVER, MODELS, STATISTICS, REPOSITORY_INDEX, LIVE_NOW, LIVE_EVENTS, LIVE_HISTORY, LIVE_GRAPH, TRACE})
 """Routes that reveal only a tenant's own models and requests, or none at all."""
@@ -81,9 +82,9 @@ async def refuse(scope: Scope, send: Send, error: DyOrcError) -> None:
 def _check_path(tenant: Tenant, path: str) -> None:
     if path in _LISTS or path.startswith((JOBS, REQUESTS)):  # jobs and requests are looked up among the tenant's own
         return
+    if path in OPENAI_PATHS or path.startswith(f"{OPENAI_MODELS}/") or path.startswith(f"{RUN_MODEL}/"):
+        return  # the model of a request is checked where it is looked up
     if path.startswith(_MODELS):
         tenant.check_model(path[len(_MODELS) :].partition("/")[0])
-    elif path.startswith(_RUN):
-        tenant.check_model(path[len(_RUN) :].partition("/")[0])
     else:
         tenant.check_common(path)

@@ -33,7 +33,6 @@ from dyorc.gateway.model_metadata import model_config, model_statistics, server_
 from dyorc.gateway.readiness import require_ready
 from dyorc.gateway.request_records import Records
 from dyorc.gateway.service import InferenceService
-from dyorc.gateway.tenants import ANONYMOUS
 from dyorc.protocol import api_paths, media_types
 from dyorc.version import version
 
@@ -70,18 +69,14 @@ def control_app(
 
     @app.get("/openapi.json", include_in_schema=False)
     async def description(request: Request) -> Response:
-        return JSONResponse(with_runs(describe(app), _described_models(service, request)))
+        try:  # the description needs no key, but what is served is shown only to who may use it
+            tenant = service.access.tenant_of(key_in(request.scope["headers"]))
+        except AuthenticationError:
+            return JSONResponse(describe(app))
+        models = [model for name, model in sorted(service.catalog.models.items()) if tenant.may_use(name)]
+        return JSONResponse(with_runs(describe(app), models))
 
     return app
-
-
-def _described_models(service: InferenceService, request: Request) -> list[Model]:
-    """Returns the models that the caller may use; none without a key, which this route does not ask for."""
-    try:
-        tenant = ANONYMOUS if service.access.is_open else service.access.tenant_of(key_in(request.scope["headers"]))
-    except AuthenticationError:
-        return []
-    return [model for name, model in sorted(service.catalog.models.items()) if tenant.may_use(name)]
 
 
 def add_server_routes(app: FastAPI, service: InferenceService, jobs: Jobs | None) -> None:

@@ -54,8 +54,8 @@ _SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9, 1.2, 1.6)
 _ALWAYS = (0.3, 0.6, 0.9)
 _WARM_UP_S, _DRAIN_S, _ALONE_S = 1.0, 8.0, 5.0
 _SETTLE_S = 15.0
-"""Before the first point. A server that has started Ray by itself stands still once for a second when Ray takes it in, about eight
-seconds after the server is ready."""
+"""Before the first point. A server that has started Ray by itself stands still once for a second when Ray takes it in, some
+eight seconds after it is ready."""
 _NUM_TURNS = 256
 
 

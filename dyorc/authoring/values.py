@@ -132,8 +132,8 @@ class ValueType:
                 except Exception as error:
                     reason = str(error).partition("\n")[0]
                     raise DefinitionError(
-                        f"no JSON Schema can be made of {self.annotation!r}, and clients need it: {reason}; give the field a type "
-                        f"that JSON has, or pydantic's WithJsonSchema"
+                        f"no JSON Schema can be made of {self.annotation!r}, and clients need it: {reason}; give the "
+                        f"field a type that JSON has, or pydantic's WithJsonSchema"
                     ) from error
             case _:
                 return {"type": "string", "contentEncoding": "base64"}

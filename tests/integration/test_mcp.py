@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import io
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import dyorc
 from dyorc.config import GatewayConfig
 from dyorc.errors import MissingLibraryError
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
-from dyorc.system import extras
+from dyorc.server.request_pipeline import mcp_door
 from tests.deadlines import TIMEOUT_S, wait_until_async
 from tests.integration.stack import Stack, running
 from tests.workflows import arithmetic, tensors, values
@@ -193,14 +194,16 @@ async def test_keys(tmp_path: Path) -> None:
     async with running([arithmetic.quadruple, arithmetic.sums], gateway=gateway) as stack:
         names = {}
         for name, key in keys.items():
-            async with httpx.AsyncClient(headers={"authorization": f"Bearer {key}"}, trust_env=False) as http:
-                async with Client(streamable_http_client(url_of(stack), http_client=http)) as client:
-                    names[name] = [tool.name for tool in (await client.list_tools()).tools]
-                    if name == "one":
-                        answer = await client.call_tool("quadruple", {"x": [1, 2, 3, 4]})
-                        assert answer.structured_content == {"result": [4, 8, 12, 16]}
-                        with pytest.raises(MCPError, match="unknown tool 'sums'"):
-                            await client.call_tool("sums", {})
+            async with (
+                httpx.AsyncClient(headers={"authorization": f"Bearer {key}"}, trust_env=False) as http,
+                Client(streamable_http_client(url_of(stack), http_client=http)) as client,
+            ):
+                names[name] = [tool.name for tool in (await client.list_tools()).tools]
+                if name == "one":
+                    answer = await client.call_tool("quadruple", {"x": [1, 2, 3, 4]})
+                    assert answer.structured_content == {"result": [4, 8, 12, 16]}
+                    with pytest.raises(MCPError, match="unknown tool 'sums'"):
+                        await client.call_tool("sums", {})
         assert names == {"all": ["quadruple", "sums"], "one": ["quadruple"]}
         assert (await stack.client.post("/mcp", json={})).status_code == 401
 
@@ -211,8 +214,7 @@ async def test_it_is_off_unless_asked_for() -> None:
 
 
 def test_without_the_sdk_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
     monkeypatch.setitem(sys.modules, "mcp", None)
-    with pytest.raises(MissingLibraryError, match=r"gateway.mcp needs mcp.*pip install 'dyorc-core\[mcp\]'"):
-        extras.require("mcp", "gateway.mcp")
+    service: Any = None  # it is not looked at
+    with pytest.raises(MissingLibraryError, match=r"setting gateway.mcp needs mcp.*pip install 'dyorc-core\[mcp\]'"):
+        mcp_door(service)

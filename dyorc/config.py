@@ -55,8 +55,8 @@ class EngineConfig(_Section):
     max_attempts: int = Field(default=3, ge=1)
     """How often results or inputs of a call may be lost before it fails."""
     max_deaths: int = Field(default=2, ge=1)
-    """Replicas that a call may lose, the last of them alone, before it and equal requests are refused. What equal calls lose
-    side by side counts once."""
+    """Replicas that a call may lose, the last of them alone, before it and equal requests are refused; one more where a signal
+    from outside, such as SIGKILL, ended the last. What equal calls lose side by side counts once."""
     max_suspect_wait_s: float = Field(default=10.0, ge=0)
     """How long a call that may have ended a replica waits at most until its next death would delay no other call."""
     max_refused_inputs: int = Field(default=1000, ge=0)

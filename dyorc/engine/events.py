@@ -168,11 +168,17 @@ class ReplicaJoined(msgspec.Struct, frozen=True):
 
 
 class ReplicaLeft(msgspec.Struct, frozen=True):
-    """A replica is gone, parked or not, with all that it held; `is_crash` says that its process certainly crashed."""
+    """A replica is gone, parked or not, with all that it held.
+
+    Attributes:
+        is_crash: Whether its process certainly crashed.
+        was_killed: Whether a signal ended it that others send, so that perhaps no call is the cause.
+    """
 
     replica_id: str
     reason: str = "connection lost"
     is_crash: bool = False
+    was_killed: bool = False
 
 
 class ReplicaLeaving(msgspec.Struct, frozen=True):

@@ -346,7 +346,7 @@ class LinkFleet:
         hello = self._hellos.get(peer)
         reason = ending.reason if hello is None else self._last_words.get(hello.replica_id, ending.reason)
         is_expected = hello is not None and ending in _ORDERLY and self._registry.is_leaving(hello.replica_id)
-        self._lost(peer, reason, is_crash=ending.is_crash, is_expected=is_expected)
+        self._lost(peer, reason, is_crash=ending.is_crash, was_killed=ending.was_killed, is_expected=is_expected)
         if hello is not None:
             self._loop.call_later(self._site.link.kill_after_s, self._end_if_absent, hello)
 
@@ -358,7 +358,9 @@ class LinkFleet:
         if hello.holder.node == self._site.node:  # on other nodes the id means another process; Serve's own checks end it there
             self._site.end(hello.pid)
 
-    def _lost(self, peer: bytes, reason: str, *, is_crash: bool = False, is_expected: bool = False) -> None:
+    def _lost(
+        self, peer: bytes, reason: str, *, is_crash: bool = False, was_killed: bool = False, is_expected: bool = False
+    ) -> None:
         hello = self._hellos.pop(peer, None)
         if hello is None:
             return
@@ -380,4 +382,4 @@ class LinkFleet:
         for other in self._stagers:
             self._send_to_stager(other, Forget(replica_id))
         self._loop.call_later(_SWEEP_AFTER_S, sweep, self._site.transport.arena_folder)
-        self._post(ReplicaLeft(replica_id, reason, is_crash))
+        self._post(ReplicaLeft(replica_id, reason, is_crash, was_killed))

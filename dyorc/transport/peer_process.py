@@ -32,10 +32,12 @@ class PeerEnding(NamedTuple):
     Attributes:
         reason: For people.
         is_crash: Whether the process itself certainly caused its end.
+        was_killed: Whether a signal ended it that others send.
     """
 
     reason: str
     is_crash: bool = False
+    was_killed: bool = False
 
 
 CONNECTION_LOST = PeerEnding("connection lost")
@@ -49,7 +51,8 @@ def ending_of(status: int) -> PeerEnding:
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         name = next((known.name for known in signal.Signals if known == number), "unknown")
-        return PeerEnding(f"its process was killed by signal {number}, {name}", number not in _FROM_OUTSIDE)
+        was_killed = number in _FROM_OUTSIDE
+        return PeerEnding(f"its process was killed by signal {number}, {name}", not was_killed, was_killed)
     code = os.WEXITSTATUS(status)
     return PeerEnding(f"its process ended with exit code {code}", code != 0)
 

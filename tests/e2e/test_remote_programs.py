@@ -15,7 +15,8 @@ from tests.workflows.asked import Reading
 @pytest.fixture(scope="module")
 def server() -> Iterator[ServerProcess]:
     """The other server."""
-    with serving([target("asked", "read"), target("asked", "spread")], in_process=True) as server:
+    targets = [("asked", "read"), ("asked", "spread"), ("openai_models", "talker"), ("openai_models", "silent")]
+    with serving([target(*each) for each in targets], in_process=True) as server:
         yield server
 
 
@@ -45,3 +46,25 @@ def test_a_failure_names_the_others_error(server: ServerProcess) -> None:
         dyorc.run(dyorc.programs.http(f"{server.url}/run/read", ask_wrongly), words="a")
     with pytest.raises(UnknownModelError):
         dyorc.programs.http(f"{server.url}/v2/models/absent")
+
+
+def _say(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}]
+
+
+def test_a_chat_model_behind_openais_api(server: ServerProcess) -> None:
+    program = dyorc.programs.openai(f"{server.url}/v1", "talker", api_key="none")
+    assert list(dyorc.run(program, messages=_say("to be or not"))) == ["not ", "or ", "be ", "to "]
+    assert list(dyorc.run(program, messages=_say("to be or not"), sampling={"max_tokens": 2})) == ["not ", "or "]
+    whole = dyorc.programs.openai(f"{server.url}/v1", "silent", is_streaming=False)
+    assert dyorc.run(whole, messages=_say("or not")) == "not or "
+
+
+def test_failures_of_a_chat_model(server: ServerProcess) -> None:
+    program = dyorc.programs.openai(f"{server.url}/v1", "talker")
+    parts = dyorc.run(program, messages=_say("a break before"))
+    assert next(parts) == "before "
+    with pytest.raises(dyorc.ProgramError, match=r"ExecutionError: the remote model failed: .*it breaks"):
+        next(parts)
+    with pytest.raises(dyorc.ProgramError, match=r"UnknownModelError: .*/v1/chat/completions: 404 .*absent"):
+        list(dyorc.run(dyorc.programs.openai(f"{server.url}/v1", "absent"), messages=_say("a")))

@@ -66,6 +66,7 @@ class RetryPolicy:
             if was_running:
                 call.num_attempts += 1
                 call.is_suspect |= is_alone or event.is_crash or call.num_attempts > 1
+        max_deaths = self._max_deaths + event.was_killed
         for call in self._certain(batch):
             call.order = call.context.order  # it may have been a guess when it was sent, with another order
             if not pool.program.options.is_repeatable:
@@ -73,7 +74,7 @@ class RetryPolicy:
                 fail(self._turn, pool, call, EffectLostError(f"{text}so it is not run again"))
             elif (known := self._refusals.check(call)) is not None:
                 fail(self._turn, pool, call, known)
-            elif is_alone and self._refusals.count_loss(call, batch.dispatched_ns) >= self._max_deaths:
+            elif is_alone and self._refusals.count_loss(call, batch.dispatched_ns) >= max_deaths:
                 fail(self._turn, pool, call, self._refusals.add(call, event.reason))
                 self._refuse_equal(pool)
             elif self.lacks_inputs(call):

@@ -3,9 +3,9 @@
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from dyorc.errors import ClientError
+from dyorc.errors import AuthenticationError, ClientError
 from dyorc.gateway.codec.http_errors import http_error_body
-from dyorc.gateway.http.authentication import authenticate, refuse
+from dyorc.gateway.http.authentication import CHALLENGE, authenticate, refuse
 from dyorc.gateway.http.control_routes import control_app
 from dyorc.gateway.http.cors import PREFLIGHT, Cors
 from dyorc.gateway.http.heads import target_of
@@ -13,12 +13,14 @@ from dyorc.gateway.http.inference_answers import JSON, write
 from dyorc.gateway.http.inference_routes import InferenceRoutes
 from dyorc.gateway.http.job_routes import add_job_routes
 from dyorc.gateway.http.middleware import CommonMethods, arrival_of, ids_of, options, without_trailing_slash
+from dyorc.gateway.http.openai.openai_routes import OpenAiRoutes, write_openai_error
 from dyorc.gateway.http.page_routes import TO_PAGE, asks_for_page
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.live_feed import LiveFeed
 from dyorc.gateway.metrics import Metrics
 from dyorc.gateway.request_records import Records
 from dyorc.gateway.service import InferenceService
+from dyorc.protocol.api_paths import OPENAI
 
 _INFERENCE_METHODS = ("OPTIONS", "POST")
 
@@ -47,6 +49,7 @@ class Gateway:
         self._cors = Cors.of(service.config)
         self._has_page = live is not None
         self._inference = InferenceRoutes(service)
+        self._openai = OpenAiRoutes(service)
         app = control_app(service, jobs, live, records, metrics)
         if jobs is not None:
             add_job_routes(app, jobs)
@@ -63,9 +66,15 @@ class Gateway:
         try:
             authenticate(self._access, scope)
         except ClientError as error:
+            if self._openai.takes(scope["path"]):
+                await write_openai_error(send, error, [CHALLENGE] if isinstance(error, AuthenticationError) else ())
+                return
             await refuse(scope, send, error)
             if (target := target_of(scope["path"])) is not None:
                 self._origins.record_refusal(arrival_of(scope), error, lambda: target.model)
+            return
+        if scope["path"].startswith(OPENAI) and self._openai.takes(scope["path"]) and scope["method"] != "OPTIONS":
+            await self._openai(scope, receive, send)
             return
         target = target_of(scope["path"])
         if target is None:

@@ -17,6 +17,7 @@ from tests.unit.engine.driver import World
 from tests.unit.engine.programs import Vector, add_one, double, increment, put, send
 
 SEGFAULT = "its process was killed by signal 11, SIGSEGV"
+KILLED = "its process was killed by signal 9, SIGKILL"
 BAD = -1.0
 
 
@@ -40,21 +41,22 @@ class Deaths:
     victims: list[int] = field(default_factory=list[int])
     """Sizes of the batches that were running."""
 
-    def step(self, batch: Dispatched, *, is_crash: bool = True, comes_back: bool = True) -> None:
+    def step(self, batch: Dispatched, *, is_crash: bool = True, was_killed: bool = False, comes_back: bool = True) -> None:
         """Runs a batch, which kills its replica if it holds the bad input."""
         if batch.program != self.program.name or BAD not in [row[0] for row in batch.column()]:
             self.world.finish(batch)
             return
         self.num += 1
         self.victims.append(batch.size)
-        self.die(batch.action.replica_id, is_crash=is_crash)
+        self.die(batch.action.replica_id, is_crash=is_crash and not was_killed, was_killed=was_killed)
         if comes_back:
             self.world.join(self.program)
 
-    def die(self, replica_id: str, *, is_crash: bool = True) -> None:
+    def die(self, replica_id: str, *, is_crash: bool = True, was_killed: bool = False) -> None:
         """Ends a replica's process."""
         self.world.forget(replica_id)
-        self.world.tell(ReplicaLeft(replica_id, SEGFAULT if is_crash else "connection lost", is_crash))
+        reason = KILLED if was_killed else SEGFAULT if is_crash else "connection lost"
+        self.world.tell(ReplicaLeft(replica_id, reason, is_crash, was_killed))
 
     def run(self, **how: bool) -> None:
         """Runs batches, oldest first, until none is in flight."""
@@ -85,6 +87,18 @@ def test_an_input_that_ends_its_replica_twice_is_refused_and_the_error_says_how_
     assert refusal(seen.world, bad) == (
         f"program 'add_one' lost 2 replicas while running this call ({SEGFAULT}); it is not run again"
     )
+    seen.world.check_nothing_is_left()
+
+
+def test_an_input_whose_replica_is_killed_from_outside_gets_one_more_try() -> None:
+    seen = deaths()
+    bad = seen.world.submit(increment, [BAD, 0])
+    for _ in range(2):
+        seen.step(seen.world.oldest(), was_killed=True)
+        assert bad not in seen.world.answers
+    seen.run(was_killed=True)
+    assert seen.num == 3
+    assert f"lost 3 replicas while running this call ({KILLED})" in refusal(seen.world, bad)
     seen.world.check_nothing_is_left()
 
 

@@ -310,7 +310,7 @@ def test_a_type_without_a_json_schema_is_named() -> None:
     class Holder(BaseModel, arbitrary_types_allowed=True):
         thing: Thing | None = None
 
-    value = ValueType.of(Holder, "holder", "workflow 'flow'")
+    value = ValueType.of(Holder, "workflow 'flow'", "holder")
     assert value is not None
     with pytest.raises(DefinitionError, match=r"no JSON Schema can be made of .*Holder.*Thing.*WithJsonSchema"):
         _ = value.schema

@@ -64,6 +64,12 @@ def url_of(stack: Stack) -> str:
     return f"{str(stack.client.base_url).rstrip('/')}/mcp"
 
 
+def text_of(answer: Any) -> str:
+    """Returns the text of an answer with nothing else."""
+    (content,) = answer.content
+    return content.text
+
+
 def picture() -> bytes:
     buffer = io.BytesIO()
     PIL.Image.fromarray(np.arange(72, dtype=np.uint8).reshape(4, 6, 3)).save(buffer, "PNG")
@@ -89,7 +95,7 @@ async def test_calls(stack: Stack, mode: str) -> None:
         judged = await client.call_tool("judge", {"text": "An invoice", "options": {"lower": False}})
         expected = dyorc.run(values.judge, "An invoice", values.Options(lower=False)).model_dump()
         assert (judged.is_error, judged.structured_content) == (False, expected)
-        assert msgspec.json.decode(judged.content[0].text) == expected
+        assert msgspec.json.decode(text_of(judged)) == expected
         assert (await client.call_tool("shout", {"text": "a"})).structured_content == {"result": "Aletter"}
         numbers = await client.call_tool("affine", {"x": [1, 2, 3, 4], "index": [3, 0], "factor": 2})
         assert isinstance(numbers.structured_content["result"], list)
@@ -102,7 +108,7 @@ async def test_calls(stack: Stack, mode: str) -> None:
 async def test_a_picture_is_image_content(stack: Stack, mode: str) -> None:
     async with Client(url_of(stack), mode=mode) as client:
         answer = await client.call_tool("thumbnail", {"image": base64.b64encode(picture()).decode(), "side": 2})
-    (content,) = answer.content
+    content: Any = answer.content[0]
     assert (content.type, content.mime_type) == ("image", "image/png")
     found = PIL.Image.open(io.BytesIO(base64.b64decode(content.data)))
     assert (np.asarray(found) == np.asarray(dyorc.run(values.thumbnail, picture(), 2))).all()
@@ -167,8 +173,8 @@ async def test_errors_are_results_that_say_what_is_wrong(stack: Stack, mode: str
         ):
             answer = await client.call_tool("judge", arguments)
             assert answer.is_error
-            assert text in answer.content[0].text
-        assert "nothing to shout" in (await client.call_tool("shout", {"text": "silence"})).content[0].text
+            assert text in text_of(answer)
+        assert "nothing to shout" in text_of(await client.call_tool("shout", {"text": "silence"}))
         for unknown in ("nobody", "read"):
             with pytest.raises(MCPError, match=f"unknown tool '{unknown}'"):
                 await client.call_tool(unknown, {})
@@ -194,10 +200,8 @@ async def test_keys(tmp_path: Path) -> None:
     async with running([arithmetic.quadruple, arithmetic.sums], gateway=gateway) as stack:
         names = {}
         for name, key in keys.items():
-            async with (
-                httpx.AsyncClient(headers={"authorization": f"Bearer {key}"}, trust_env=False) as http,
-                Client(streamable_http_client(url_of(stack), http_client=http)) as client,
-            ):
+            http: Any = httpx.AsyncClient(headers={"authorization": f"Bearer {key}"}, trust_env=False)
+            async with http, Client(streamable_http_client(url_of(stack), http_client=http)) as client:
                 names[name] = [tool.name for tool in (await client.list_tools()).tools]
                 if name == "one":
                     answer = await client.call_tool("quadruple", {"x": [1, 2, 3, 4]})

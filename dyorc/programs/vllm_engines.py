@@ -21,7 +21,7 @@ def vllm(
     """Returns a program from a ``prompt`` to its continuation, part by part.
 
     A prompt is a text, or a list of messages, which are put into the model's chat template. The program's second parameter,
-    ``sampling_params``, has fields of vLLM's ``SamplingParams`` for one call: ``{"max_tokens": 100}``. vLLM makes the batches,
+    ``sampling``, has fields of vLLM's ``SamplingParams`` for one call: ``{"max_tokens": 100}``. vLLM makes the batches,
     and aborts a call that nobody reads. Where vLLM is not installed, the replica does not load, and its error says what installs
     it.
 
@@ -33,6 +33,8 @@ def vllm(
         options: Of `dyorc.program`, such as ``ray_actor_options={"num_gpus": 1}``.
     """
 
+    for_all = sampling or {}
+
     class Engine:
         def __init__(self) -> None:
             self.library = import_library("vllm", f"program {name!r}", "pip install vllm")
@@ -40,12 +42,12 @@ def vllm(
             self.engine = self.library.AsyncLLMEngine.from_engine_args(arguments)
 
         async def __call__(
-            self, prompt: str | list[dict[str, Any]], sampling_params: dict[str, Any] | None = None
+            self, prompt: str | list[dict[str, Any]], sampling: dict[str, Any] | None = None
         ) -> AsyncIterator[str]:
             if not isinstance(prompt, str):
                 prompt = await self.as_text(prompt)
             request_id = uuid.uuid4().hex
-            parameters = self.library.SamplingParams(**{**(sampling or {}), **(sampling_params or {})})
+            parameters = self.library.SamplingParams(**{**for_all, **(sampling or {})})
             num_sent, is_finished = 0, False
             try:
                 async for output in self.engine.generate(prompt, parameters, request_id):

@@ -4,6 +4,8 @@ The chat server here speaks the documented form of OpenAI's streams; it is not O
 """
 
 import json
+import socket
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +13,8 @@ import pytest
 
 import dyorc
 from dyorc.errors import DefinitionError
-from tests.scripted_server import ScriptedServer, chunked, close, error, json_answer, scripted_server, silence
+from tests.deadlines import TIMEOUT_S
+from tests.scripted_server import Received, ScriptedServer, chunked, close, error, json_answer, scripted_server, silence
 
 CHAT = "/v1/chat/completions"
 EVENTS = {"Content-Type": "text/event-stream"}
@@ -141,6 +144,22 @@ def test_a_chat_that_fails_in_the_middle_says_what_the_model_says(server: Script
 def test_a_chat_server_without_room_is_asked_again(server: ScriptedServer) -> None:
     server.on(CHAT, error(429, "slow down", "x"), chunked([event(content="one"), DONE], EVENTS))
     assert list(dyorc.run(chatting(server), messages=MESSAGES)) == ["one"]
+
+
+def test_a_chat_that_is_left_is_cut_off_at_the_server(server: ScriptedServer) -> None:
+    is_left = threading.Event()
+
+    def one_and_wait(request: Received, connection: socket.socket) -> bool:
+        chunked([event(content="one")], EVENTS, is_complete=False)(request, connection)
+        if connection.recv(1) == b"":
+            is_left.set()
+        return False
+
+    server.on(CHAT, one_and_wait)
+    parts = dyorc.run(chatting(server), messages=MESSAGES)
+    assert next(parts) == "one"
+    parts.close()
+    assert is_left.wait(TIMEOUT_S)
 
 
 def test_the_key_may_come_from_the_environment(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:

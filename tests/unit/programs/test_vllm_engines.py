@@ -18,7 +18,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> list[CountingEngine]:
 def test_parts_are_what_is_new(engines: list[CountingEngine]) -> None:
     program = dyorc.programs.vllm("tiny", engine={"max_model_len": 64}, sampling={"max_tokens": 3, "seed": 1})
     assert list(dyorc.run(program, prompt="hello")) == ["5: 0", " 1", " 2"]
-    assert "".join(dyorc.run(program, prompt="hi", sampling_params={"max_tokens": 2})) == "2: 0 1"
+    assert "".join(dyorc.run(program, prompt="hi", sampling={"max_tokens": 2})) == "2: 0 1"
     (engine,) = engines
     assert engine.arguments == {"model": "tiny", "max_model_len": 64}
     assert engine.given[1] == ("hi", {"max_tokens": 2, "seed": 1})

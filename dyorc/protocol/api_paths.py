@@ -27,6 +27,16 @@ LIVE_HISTORY = "/history"
 LIVE_GRAPH = "/graph"
 METRICS = "/metrics"
 RUN_MODEL = "/run"
+MCP = "/mcp"
+
+OPENAI = "/v1"
+OPENAI_MODELS = f"{OPENAI}/models"
+CHAT_COMPLETIONS = f"{OPENAI}/chat/completions"
+COMPLETIONS = f"{OPENAI}/completions"
+RESPONSES = f"{OPENAI}/responses"
+EMBEDDINGS = f"{OPENAI}/embeddings"
+RERANKINGS = f"{OPENAI}/rerank"
+OPENAI_PATHS = frozenset({OPENAI_MODELS, CHAT_COMPLETIONS, COMPLETIONS, RESPONSES, EMBEDDINGS, RERANKINGS})
 
 INFER = "infer"
 INFER_STREAM = "infer_stream"

@@ -1,7 +1,7 @@
 """A small language model, served: every turn of every loop is a call, so all texts share batches, and guesses are a few lines.
 
 dyorc serve examples/chat/workflow.py:chat examples/chat/workflow.py:chat_guarded \\
-    examples/chat/workflow.py:chat_speculative examples/chat/workflow.py:best_of
+    examples/chat/workflow.py:chat_speculative examples/chat/workflow.py:best_of examples/chat/workflow.py:village
 """
 
 from collections.abc import AsyncIterator
@@ -15,6 +15,7 @@ from chat_tokens import END
 
 import dyorc
 from dyorc import Bytes
+from dyorc.openai import ChatRequest
 
 REFUSAL = b"I do not answer that."
 
@@ -72,6 +73,13 @@ async def chat_speculative(question: Bytes[np.ndarray, ""], max_tokens: int = MA
             return
         guesses, draft_cache = draft(said["last"], said["num_right"], draft_cache)
         token, room, cache = said["last"][1], said["room"], said["cache"]
+
+
+@dyorc.workflow
+async def village(request: ChatRequest) -> AsyncIterator[Bytes[np.ndarray, ""]]:
+    """`chat` for clients of OpenAI's API: answers the last message."""
+    async for text in chat(request.messages[-1].text.encode(), request.limit or MAX_TOKENS):
+        yield text
 
 
 @dataclass

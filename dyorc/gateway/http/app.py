@@ -1,11 +1,11 @@
 """The HTTP application: inference routes first, everything else by FastAPI."""
 
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dyorc.errors import ClientError
+from dyorc.errors import AuthenticationError, ClientError
 from dyorc.gateway.codec.http_errors import http_error_body
-from dyorc.gateway.http.authentication import authenticate, refuse
+from dyorc.gateway.http.authentication import CHALLENGE, authenticate, refuse
 from dyorc.gateway.http.control_routes import control_app
 from dyorc.gateway.http.cors import PREFLIGHT, Cors
 from dyorc.gateway.http.heads import target_of
@@ -13,12 +13,14 @@ from dyorc.gateway.http.inference_answers import JSON, write
 from dyorc.gateway.http.inference_routes import InferenceRoutes
 from dyorc.gateway.http.job_routes import add_job_routes
 from dyorc.gateway.http.middleware import CommonMethods, arrival_of, ids_of, options, without_trailing_slash
+from dyorc.gateway.http.openai.openai_routes import OpenAiRoutes, write_openai_error
 from dyorc.gateway.http.page_routes import TO_PAGE, asks_for_page
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.live_feed import LiveFeed
 from dyorc.gateway.metrics import Metrics
 from dyorc.gateway.request_records import Records
 from dyorc.gateway.service import InferenceService
+from dyorc.protocol.api_paths import MCP, OPENAI
 
 _INFERENCE_METHODS = ("OPTIONS", "POST")
 
@@ -32,6 +34,7 @@ class Gateway:
         live: What the live page reads; if None, there are no page and no routes for it.
         records: Records of requests that have ended; if None, there are no routes for them.
         metrics: What ``/metrics`` shows; if None, there is no such route.
+        mcp: What answers at ``/mcp``; if None, there is no such route.
     """
 
     def __init__(
@@ -41,12 +44,15 @@ class Gateway:
         live: LiveFeed | None = None,
         records: Records | None = None,
         metrics: Metrics | None = None,
+        mcp: ASGIApp | None = None,
     ) -> None:
         self._access = service.access
         self._origins = service.origins
         self._cors = Cors.of(service.config)
         self._has_page = live is not None
         self._inference = InferenceRoutes(service)
+        self._openai = OpenAiRoutes(service)
+        self._mcp = mcp
         app = control_app(service, jobs, live, records, metrics)
         if jobs is not None:
             add_job_routes(app, jobs)
@@ -63,9 +69,18 @@ class Gateway:
         try:
             authenticate(self._access, scope)
         except ClientError as error:
+            if self._openai.takes(scope["path"]):
+                await write_openai_error(send, error, [CHALLENGE] if isinstance(error, AuthenticationError) else ())
+                return
             await refuse(scope, send, error)
             if (target := target_of(scope["path"])) is not None:
                 self._origins.record_refusal(arrival_of(scope), error, lambda: target.model)
+            return
+        if scope["path"].startswith(OPENAI) and self._openai.takes(scope["path"]) and scope["method"] != "OPTIONS":
+            await self._openai(scope, receive, send)
+            return
+        if self._mcp is not None and scope["path"] == MCP and scope["method"] != "OPTIONS":
+            await self._mcp(scope, receive, send)
             return
         target = target_of(scope["path"])
         if target is None:

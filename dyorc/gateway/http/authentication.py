@@ -23,9 +23,13 @@ from dyorc.protocol.api_paths import (
     LIVE_GRAPH,
     LIVE_HISTORY,
     LIVE_NOW,
+    MCP,
     MODELS,
+    OPENAI_MODELS,
+    OPENAI_PATHS,
     REPOSITORY_INDEX,
     REQUESTS,
+    RUN_MODEL,
     SERVER,
     STATISTICS,
     TRACE,
@@ -37,7 +41,9 @@ _OPEN = frozenset({"/docs", "/openapi.json", UI})
 _OPEN_FOLDERS = (f"{HEALTH}/", "/docs/", f"{UI}/")
 _MODELS = f"{MODELS}/"
 
-_LISTS = frozenset({"/", SERVER, MODELS, STATISTICS, REPOSITORY_INDEX, LIVE_NOW, LIVE_EVENTS, LIVE_HISTORY, LIVE_GRAPH, TRACE})
+_LISTS = frozenset(
+    {"/", SERVER, MODELS, STATISTICS, REPOSITORY_INDEX, LIVE_NOW, LIVE_EVENTS, LIVE_HISTORY, LIVE_GRAPH, TRACE, MCP}
+)
 """Routes that reveal only a tenant's own models and requests, or none at all."""
 
 _AUTHORIZATION, _API_KEY = AUTHORIZATION.encode(), API_KEY.encode()
@@ -79,6 +85,8 @@ async def refuse(scope: Scope, send: Send, error: DyOrcError) -> None:
 def _check_path(tenant: Tenant, path: str) -> None:
     if path in _LISTS or path.startswith((JOBS, REQUESTS)):  # jobs and requests are looked up among the tenant's own
         return
+    if path in OPENAI_PATHS or path.startswith(f"{OPENAI_MODELS}/") or path.startswith(f"{RUN_MODEL}/"):
+        return  # the model of a request is checked where it is looked up
     if path.startswith(_MODELS):
         tenant.check_model(path[len(_MODELS) :].partition("/")[0])
     else:

@@ -1,0 +1,141 @@
+"""The text of an answer on its way to a client of OpenAI's API: what a workflow's parts say, cut off at stop texts."""
+
+import codecs
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from dyorc.authoring.spec import TensorSpec, ValueSpec
+from dyorc.authoring.values import ContentKind
+from dyorc.core.arrays import Array
+from dyorc.core.tensor import DType
+from dyorc.errors import UnsupportedError
+from dyorc.openai import ChatDelta, TokenUsage
+
+
+class TextPart(NamedTuple):
+    """A part of an answer: bytes of text, or a delta."""
+
+    raw: bytes = b""
+    delta: ChatDelta | None = None
+
+
+def answer_part(spec: TensorSpec, array: Array) -> TextPart:
+    """Returns what a workflow's part says.
+
+    Raises:
+        UnsupportedError: If it is neither a text nor a `ChatDelta`.
+    """
+    if isinstance(spec, ValueSpec) and spec.kind is ContentKind.JSON:
+        value = msgspec.json.decode(bytes(array[()]))
+        if isinstance(value, str):
+            return TextPart(value.encode())
+        if isinstance(value, dict):
+            return TextPart(delta=ChatDelta.model_validate(value))
+    elif spec.dtype is DType.BYTES and array.ndim == 0:
+        return TextPart(bytes(array[()]))
+    raise UnsupportedError(f"output {spec.name!r} is {spec.dtype}{spec.describe()}, expected a text or a dyorc.openai.ChatDelta")
+
+
+class StopCutter:
+    """Passes a text on piece by piece, up to the first stop text. Holds back what may be the beginning of one.
+
+    Args:
+        stops: The stop texts; none of them is empty.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = stops
+        self._most = max((len(stop) for stop in stops), default=0) - 1
+        self._held = ""
+        self.is_stopped = False
+
+    def add(self, text: str) -> str:
+        """Returns what can be passed on, now that `text` has come."""
+        if not self._stops:
+            return text
+        text = self._held + text
+        ends = [at for stop in self._stops if (at := text.find(stop)) >= 0]
+        if ends:
+            self.is_stopped, self._held = True, ""
+            return text[: min(ends)]
+        num_held = next(
+            (
+                size
+                for size in range(min(self._most, len(text)), 0, -1)
+                if any(stop.startswith(text[-size:]) for stop in self._stops)
+            ),
+            0,
+        )
+        self._held = text[len(text) - num_held :]
+        return text[: len(text) - num_held]
+
+    def end(self) -> str:
+        """Returns what was held back, at the end of the text."""
+        held, self._held = self._held, ""
+        return held
+
+
+class AnswerChoice:
+    """One answer, while it comes.
+
+    Args:
+        index: Its number among the answers to one request.
+        stops: See `StopCutter`.
+        limit: Most tokens that it may have.
+
+    Attributes:
+        finish_reason: Why it has ended.
+        usage: What the workflow says, or else how many parts there were.
+    """
+
+    def __init__(self, index: int, stops: Sequence[str], limit: int | None) -> None:
+        self.index = index
+        self.finish_reason: str | None = None
+        self.usage: TokenUsage | None = None
+        self._limit = limit
+        self._num_parts = 0
+        self._cutter = StopCutter(stops)
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a stop text has come, so that the rest of the answer is not needed."""
+        return self._cutter.is_stopped
+
+    @property
+    def counted(self) -> TokenUsage:
+        """Its usage."""
+        return self.usage or TokenUsage(completion_tokens=self._num_parts)
+
+    def add(self, part: TextPart) -> dict[str, Any]:
+        """Returns the fields of a delta; none if there is nothing to send yet."""
+        self._num_parts += 1
+        delta = part.delta
+        if delta is None:
+            text = self._cutter.add(self._utf8.decode(part.raw))
+            return {"content": text} if text else {}
+        self.finish_reason = delta.finish_reason or self.finish_reason
+        self.usage = delta.usage or self.usage
+        if delta.usage is not None and delta.content is None and delta.tool_calls is None:
+            self._num_parts -= 1  # it says no more than this
+        fields: dict[str, Any] = {}
+        if delta.content is not None and (text := self._cutter.add(delta.content)):
+            fields["content"] = text
+        if delta.reasoning_content is not None:
+            fields["reasoning_content"] = delta.reasoning_content
+        if delta.tool_calls is not None:
+            fields["tool_calls"] = delta.tool_calls
+            self.finish_reason = self.finish_reason or "tool_calls"
+        return fields
+
+    def end(self) -> dict[str, Any]:
+        """Returns the fields of the last delta, and decides why the answer has ended."""
+        text = "" if self.is_stopped else self._cutter.add(self._utf8.decode(b"", True)) + self._cutter.end()
+        if self.is_stopped:
+            self.finish_reason = "stop"
+        elif self.finish_reason is None:
+            is_full = self._limit is not None and self.counted.completion_tokens >= self._limit
+            self.finish_reason = "length" if is_full else "stop"
+        return {"content": text} if text else {}

@@ -1,0 +1,50 @@
+"""Which of the served models take part in OpenAI's API: the ones with a parameter of a type of `dyorc.openai`."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dyorc.authoring.signature import OutputKind, StaticSpec
+from dyorc.authoring.spec import TensorSpec, ValueSpec
+from dyorc.core.arrays import Array
+from dyorc.gateway.catalog import Model
+from dyorc.openai import ROLE
+
+CHAT, COMPLETION, EMBEDDING, RERANK = "chat", "completion", "embedding", "rerank"
+
+
+class Part(NamedTuple):
+    """How a model takes part: which requests it takes, and as which parameter."""
+
+    role: str
+    parameter: str
+
+
+def part_of(model: Model) -> Part | None:
+    """Returns how a model takes part.
+
+    None if it does not: it has no parameter of such a type, others without a default, or several outputs.
+    """
+    part: Part | None = None
+    for spec in model.signature.parameters:
+        role = spec.schema.get(ROLE) if isinstance(spec, ValueSpec) else None
+        if role is not None and part is None:
+            part = Part(role, spec.name)
+        elif isinstance(spec, StaticSpec):
+            if spec.described()["default"] is None:
+                return None
+        elif not isinstance(spec, ValueSpec) or spec.default is None:
+            return None
+    return part if model.signature.outputs.kind is OutputKind.SINGLE else None
+
+
+def request_array(request: Any) -> Array:
+    """Returns a request as the input of a workflow."""
+    array = np.empty((), object)
+    array[()] = request.model_dump_json(exclude_unset=True).encode()
+    return array
+
+
+def output_of(model: Model) -> TensorSpec:
+    """Returns the only output of a model that takes part."""
+    return model.signature.outputs.tensors[0]

@@ -1,0 +1,309 @@
+"""OpenAI's API: ``/v1/models``, and below ``/v1``: chat/completions, completions, responses, embeddings and rerank.
+
+Plain ASGI, like the inference routes. A model takes part by the type of its parameter (`openai_models`).
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import Any, NamedTuple, TypeVar, cast
+
+import msgspec
+import structlog
+from pydantic import BaseModel, ValidationError
+from starlette.types import Receive, Scope, Send
+
+from dyorc.authoring.spec import TensorSpec
+from dyorc.core.arrays import Array
+from dyorc.errors import DyOrcError, InvalidInputError, UnknownModelError
+from dyorc.gateway.admission import Ticket
+from dyorc.gateway.catalog import Model
+from dyorc.gateway.codec.http_errors import retry_headers
+from dyorc.gateway.http.disconnects import CancelledWithClient
+from dyorc.gateway.http.heads import RequestHead, read_head
+from dyorc.gateway.http.inference_answers import EVENTS, JSON, UNBUFFERED, write, write_parts
+from dyorc.gateway.http.middleware import EXCHANGE, arrival_of, ids_of, tenant_of
+from dyorc.gateway.http.openai.answer_forms import ChatForm, CompletionForm, TextForm, WholeAnswer
+from dyorc.gateway.http.openai.answer_text import AnswerChoice, TextPart, answer_part
+from dyorc.gateway.http.openai.generation import ChoiceStep, RunParts, side_by_side
+from dyorc.gateway.http.openai.openai_errors import OpenAiFault, openai_error, openai_status
+from dyorc.gateway.http.openai.openai_models import CHAT, COMPLETION, EMBEDDING, RERANK, output_of, part_of, request_array
+from dyorc.gateway.http.openai.responses import ResponseForm, chat_fields
+from dyorc.gateway.http.openai.vectors import embeddings, ranking
+from dyorc.gateway.http.request_bodies import BodyReader
+from dyorc.gateway.http.server_exchange import ServerExchange
+from dyorc.gateway.infer_request import InferRequest, make_request
+from dyorc.gateway.origins import Arrival, note_written
+from dyorc.gateway.request_memory import RequestMemory
+from dyorc.gateway.service import InferenceService
+from dyorc.openai import ChatRequest, CompletionRequest, EmbeddingRequest, Generation, RerankRequest
+from dyorc.protocol.api_paths import CHAT_COMPLETIONS, COMPLETIONS, EMBEDDINGS, OPENAI_MODELS, RERANKINGS, RESPONSES
+from dyorc.protocol.parameter_names import PRIORITY
+from dyorc.telemetry.record import Origin
+
+_log = structlog.get_logger("dyorc.gateway")
+
+Request = TypeVar("Request", bound=BaseModel)
+
+_LONG_BYTES = 64 * 2**10
+"""A longer body is read on a thread."""
+_MAX_STOPS = 16
+
+_decoder = msgspec.json.Decoder(dict[str, Any])
+
+
+class _Call(NamedTuple):
+    """A request that has been admitted and read."""
+
+    fields: dict[str, Any]
+    head: RequestHead
+    ticket: Ticket
+    arrival: Arrival
+    scope: Scope
+    send: Send
+
+
+class OpenAiRoutes:
+    """OpenAI's API."""
+
+    def __init__(self, service: InferenceService) -> None:
+        self._service = service
+        self._bodies = BodyReader(service.config.max_request_bytes)
+        self._actions = {
+            CHAT_COMPLETIONS: self._chat,
+            COMPLETIONS: self._complete,
+            RESPONSES: self._respond,
+            EMBEDDINGS: self._embed,
+            RERANKINGS: self._rerank,
+        }
+
+    def takes(self, path: str) -> bool:
+        """Returns whether a path is one of these routes."""
+        return path in self._actions or path == OPENAI_MODELS or path.startswith(f"{OPENAI_MODELS}/")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            if (action := self._actions.get(scope["path"])) is None:
+                await self._models(scope, send)
+            elif scope["method"] != "POST":
+                await write(send, 405, [JSON, (b"allow", b"POST")], [openai_error(OpenAiFault("expected POST"))])
+            else:
+                tenant = tenant_of(scope)
+                head = read_head(scope["headers"], is_old=scope["http_version"] == "1.0")
+                with self._service.admission.admit(tenant, self._bodies.expected_bytes(head)) as ticket:
+                    ticket.arrived_ns = scope.get("dyorc.arrived_ns")
+                    await action(await self._read(head, ticket, scope, receive, send))
+        except Exception as error:
+            await write_openai_error(send, error)
+            self._service.origins.record_refusal(arrival_of(scope), error, lambda: scope["path"], tenant_of(scope).name)
+            if not isinstance(error, DyOrcError | OpenAiFault):
+                _log.exception("request_crashed", path=scope["path"], **ids_of(scope).facts)
+            elif openai_status(error) >= 500:
+                _log.warning("request_failed", path=scope["path"], error=str(error), **ids_of(scope).facts)
+
+    async def _read(self, head: RequestHead, ticket: Ticket, scope: Scope, receive: Receive, send: Send) -> _Call:
+        with self._service.memory() as memory:
+            body = await self._bodies.read(head, receive, memory, ticket)
+            fields = await self._service.off_loop.run(_fields, body) if len(body) > _LONG_BYTES else _fields(body)
+        exchange = cast(ServerExchange, scope[EXCHANGE])
+        traced = self._service.origins.traced(head.caller)
+        arrival = Arrival("http", exchange.ids, exchange.arrived_ns, len(body), exchange.read_ns, traced)
+        return _Call(fields, head, ticket, arrival, scope, send)
+
+    # Models
+
+    async def _models(self, scope: Scope, send: Send) -> None:
+        tenant = tenant_of(scope)
+        able = [model for name, model in sorted(self._service.catalog.models.items()) if tenant.may_use(name) and part_of(model)]
+        inner = {program.name for model in able if not model.is_program for program in model.programs}
+        models = [
+            {"id": model.name, "object": "model", "created": 0, "owned_by": "dyorc"} for model in able if model.name not in inner
+        ]
+        if scope["path"] == OPENAI_MODELS:
+            answer: Any = {"object": "list", "data": models}
+        else:
+            name = scope["path"][len(OPENAI_MODELS) + 1 :]
+            answer = next((model for model in models if model["id"] == name), None)
+            if answer is None:
+                raise UnknownModelError(f"unknown model {name!r}; served are {[model['id'] for model in models]}")
+        await write(send, 200, [JSON], [msgspec.json.encode(answer)])
+
+    def _model(self, call: _Call, name: str, roles: Sequence[str]) -> tuple[Model, str, str]:
+        """Returns a model with the role in which it takes part, and its parameter.
+
+        Raises:
+            UnknownModelError: If there is none that takes such requests.
+        """
+        model = self._service.model(tenant_of(call.scope), name)
+        part = part_of(model)
+        if part is None or part.role not in roles:
+            expected = " or ".join(_TYPES[role].__name__ for role in roles)
+            raise UnknownModelError(f"model {name!r} takes no {expected}; see the models at {OPENAI_MODELS}")
+        return model, part.role, part.parameter
+
+    # Texts
+
+    async def _chat(self, call: _Call) -> None:
+        request = checked(ChatRequest, call.fields)
+        options = request.stream_options
+        form = ChatForm(request.model, options is not None and options.include_usage)
+        await self._generate(call, request, [request], form)
+
+    async def _respond(self, call: _Call) -> None:
+        request = checked(ChatRequest, chat_fields(call.fields))
+        await self._generate(call, request, [request], ResponseForm(request.model, call.fields))
+
+    async def _complete(self, call: _Call) -> None:
+        request = checked(CompletionRequest, call.fields)
+        options = request.stream_options
+        form = CompletionForm(request.model, options is not None and options.include_usage)
+        prompts = request.prompt if isinstance(request.prompt, list) and not _is_tokens(request.prompt) else [request.prompt]
+        if not prompts:
+            raise OpenAiFault("'prompt' is an empty list", "prompt")
+        await self._generate(call, request, [request.model_copy(update={"prompt": prompt}) for prompt in prompts], form)
+
+    async def _generate(self, call: _Call, request: Generation, each: Sequence[Generation], form: TextForm) -> None:
+        """Runs a request for a text. `each` has one for each prompt; there are `n` choices for each of these."""
+        roles = (CHAT,) if isinstance(request, ChatRequest) else (COMPLETION, CHAT)
+        model, role, parameter = self._model(call, request.model, roles)
+        stops = _stops(request.stop)
+        given = [as_chat(prompted) if role == CHAT else prompted for prompted in each for _ in range(request.n)]
+        choices = [AnswerChoice(index, stops, request.limit) for index in range(len(given))]
+        with self._service.memory() as memory, CancelledWithClient(call.scope, asyncio.current_task()):
+            inferences = [self._inference(model, parameter, chosen, call.head.request_id) for chosen in given]
+            origin = self._service.origins.of(inferences[0], call.arrival)
+            runs = [
+                self._run(call, model, inference, memory, origin if at == 0 else None) for at, inference in enumerate(inferences)
+            ]
+            async with aclosing(side_by_side(choices, runs)) as steps:
+                if request.stream:
+                    await self._write_stream(call, form, choices, steps)
+                else:
+                    wholes = [WholeAnswer(choice) for choice in choices]
+                    async for step in steps:
+                        wholes[step.choice.index].add(step.fields)
+                    await write(call.send, 200, [JSON], [msgspec.json.encode(form.whole(wholes))])
+        note_written(origin)
+
+    def _inference(self, model: Model, parameter: str, request: BaseModel, request_id: str) -> InferRequest:
+        priority = {PRIORITY: 1} if getattr(request, "service_tier", None) == "priority" else {}
+        return make_request(model, request_id, {parameter: request_array(request)}, priority, ())
+
+    def _run(self, call: _Call, model: Model, inference: InferRequest, memory: RequestMemory, origin: Origin | None) -> RunParts:
+        spec = output_of(model)
+
+        def take(arrays: list[Array]) -> TextPart:
+            return answer_part(spec, arrays[0])
+
+        def run() -> AsyncGenerator[list[TextPart]]:
+            return self._service.stream(
+                call.ticket, model, inference, memory, timeout_s=call.head.timeout_s, origin=origin, take=take
+            )
+
+        return run
+
+    async def _write_stream(
+        self, call: _Call, form: TextForm, choices: Sequence[AnswerChoice], steps: AsyncGenerator[ChoiceStep]
+    ) -> None:
+        step = await anext(steps)  # an error before it is answered with its status
+        await call.send({"type": "http.response.start", "status": 200, "headers": [EVENTS, UNBUFFERED]})
+        await write_parts(call.send, form.begin(len(choices)) or [b""], more_body=True)
+        try:
+            while True:
+                events = form.delta(step.choice, step.fields) if step.fields else []
+                events += form.finish(step.choice) if step.is_end else []
+                if events:
+                    await write_parts(call.send, events, more_body=True)
+                step = await anext(steps, None)
+                if step is None:
+                    break
+            await write_parts(call.send, form.end(choices), more_body=False)
+        except Exception as error:
+            _log.warning("stream_failed", model=form.model, error=str(error), **ids_of(call.scope).facts)
+            await write_parts(call.send, [b"data: %b\n\n" % openai_error(error)], more_body=False)
+
+    # Vectors
+
+    async def _embed(self, call: _Call) -> None:
+        request = checked(EmbeddingRequest, call.fields)
+        if not request.inputs:
+            raise OpenAiFault("'input' is an empty list", "input")
+        await self._answer(call, request, EMBEDDING, partial(embeddings, request))
+
+    async def _rerank(self, call: _Call) -> None:
+        request = checked(RerankRequest, call.fields)
+        await self._answer(call, request, RERANK, partial(ranking, request))
+
+    async def _answer(
+        self, call: _Call, request: Any, role: str, take_output: Callable[[TensorSpec, Array], dict[str, Any]]
+    ) -> None:
+        """Runs a request that has one answer of numbers."""
+        model, _, parameter = self._model(call, request.model, (role,))
+        inference = self._inference(model, parameter, request, call.head.request_id)
+        origin = self._service.origins.of(inference, call.arrival)
+
+        def take(arrays: list[Array]) -> bytes:
+            return msgspec.json.encode(take_output(output_of(model), arrays[0]))
+
+        with self._service.memory() as memory, CancelledWithClient(call.scope) as wait:
+            body = await self._service.infer(
+                call.ticket, model, inference, memory,
+                timeout_s=call.head.timeout_s, origin=origin, started=wait.attach, take=take,
+            )  # fmt: skip
+        await write(call.send, 200, [JSON], [body])
+        note_written(origin)
+
+
+_TYPES = {CHAT: ChatRequest, COMPLETION: CompletionRequest, EMBEDDING: EmbeddingRequest, RERANK: RerankRequest}
+
+
+async def write_openai_error(send: Send, error: Exception, more_headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    """Writes an error in the form of this API."""
+    headers = [JSON, *more_headers, *(retry_headers(error) if isinstance(error, DyOrcError) else ())]
+    await write(send, openai_status(error), headers, [openai_error(error)])
+
+
+def _fields(body: bytes | memoryview) -> dict[str, Any]:
+    try:
+        return _decoder.decode(body)
+    except RecursionError:
+        raise InvalidInputError("the request's JSON is nested too deeply") from None
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"the request is no JSON object: {error}") from None
+
+
+def checked(kind: type[Request], fields: dict[str, Any]) -> Request:
+    """Returns a request as its type.
+
+    Raises:
+        OpenAiFault: If it does not fit; names the field.
+    """
+    try:
+        return kind.model_validate(fields)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_context=False)[0]
+        param = ".".join(map(str, problem["loc"]))
+        shown = repr(problem["input"])[:100]
+        raise OpenAiFault(f"{param!r}: {problem['msg']}, got {shown}", param) from None
+
+
+def as_chat(request: Generation) -> ChatRequest:
+    """Returns a request as one for a chat: a prompt becomes the user's message."""
+    if isinstance(request, ChatRequest):
+        return request
+    if not isinstance(request.prompt, str):
+        raise OpenAiFault("'prompt' is a list of tokens, and the model takes texts", "prompt")
+    fields = request.model_dump(exclude_unset=True, exclude={"prompt", "stream", "stream_options"})
+    return ChatRequest.model_validate(fields | {"messages": [{"role": "user", "content": request.prompt}]})
+
+
+def _is_tokens(prompt: list[Any]) -> bool:
+    return bool(prompt) and isinstance(prompt[0], int)
+
+
+def _stops(stop: str | list[str] | None) -> list[str]:
+    stops = [stop] if isinstance(stop, str) else stop or []
+    if len(stops) > _MAX_STOPS:
+        raise OpenAiFault(f"'stop' has {len(stops)} texts, expected at most {_MAX_STOPS}", "stop")
+    return [each for each in stops if each]

@@ -1,0 +1,71 @@
+"""The answers of ``/v1/embeddings`` and ``/v1/rerank``.
+
+Source: github.com/openai/openai-openapi: CreateEmbeddingResponse; Jina's and Cohere's descriptions of rerank.
+"""
+
+import base64
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import numpy as np
+
+from dyorc.authoring.spec import TensorSpec, ValueSpec
+from dyorc.core.arrays import Array
+from dyorc.errors import ExecutionError
+from dyorc.openai import EmbeddingRequest, RerankRequest
+
+
+def _numbers(spec: TensorSpec, array: Array, rank: int, num_rows: int, expected: str) -> Array:
+    """Returns what a workflow answered as numbers.
+
+    Raises:
+        ExecutionError: If they are not as many as there are inputs.
+    """
+    if isinstance(spec, ValueSpec):
+        try:
+            numbers = np.asarray(msgspec.json.decode(bytes(array[()])), np.float64)
+        except (ValueError, TypeError):
+            raise ExecutionError(f"the workflow answered something else than {expected}") from None
+    else:
+        numbers = np.asarray(array, np.float32)
+    if numbers.ndim == rank - 1 and num_rows == 1:
+        numbers = numbers[None]
+    if numbers.ndim != rank or len(numbers) != num_rows:
+        raise ExecutionError(
+            f"the workflow answered numbers of shape {list(numbers.shape)}, expected {expected} of {num_rows} inputs"
+        )
+    return numbers
+
+
+def embeddings(request: EmbeddingRequest, spec: TensorSpec, array: Array) -> dict[str, Any]:
+    """Returns the answer to a request for embeddings.
+
+    Raises:
+        ExecutionError: If the workflow's answer is no list of vectors, one for each input.
+    """
+    vectors = _numbers(spec, array, 2, len(request.inputs), "a vector for each")
+
+    def written(vector: Array) -> Any:
+        if request.encoding_format == "base64":
+            return base64.b64encode(np.ascontiguousarray(vector, "<f4").tobytes()).decode()
+        return vector.tolist()
+
+    data = [{"object": "embedding", "index": at, "embedding": written(vector)} for at, vector in enumerate(vectors)]
+    return {"object": "list", "data": data, "model": request.model, "usage": {"prompt_tokens": 0, "total_tokens": 0}}
+
+
+def ranking(request: RerankRequest, spec: TensorSpec, array: Array) -> dict[str, Any]:
+    """Returns the answer to a request for a ranking: the best documents first.
+
+    Raises:
+        ExecutionError: If the workflow's answer is no list of scores, one for each document.
+    """
+    scores = _numbers(spec, array, 1, len(request.documents), "a score for each")
+    best = np.argsort(-scores, kind="stable")[: request.top_n]
+    results = [
+        {"index": int(at), "relevance_score": float(scores[at])}
+        | ({"document": {"text": request.texts[at]}} if request.return_documents else {})
+        for at in best
+    ]
+    return {"id": f"rerank-{uuid4().hex}", "model": request.model, "results": results, "usage": {"total_tokens": 0}}

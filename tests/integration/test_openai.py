@@ -1,0 +1,295 @@
+"""OpenAI's API, by the official client. What a model answers is what plain Python says (`reply_to`)."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from dyorc.config import GatewayConfig
+from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
+from dyorc.openai import ChatRequest
+from tests.deadlines import wait_until_async
+from tests.integration.stack import Stack, running
+from tests.workflows import arithmetic, openai_models
+
+TEXT = "one two three four"
+
+
+@pytest.fixture(scope="module")
+async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
+    """Starts one server with replicas of all programs."""
+    gateway = GatewayConfig(port=0, drain_timeout_s=1, max_request_bytes=2**20)
+    async with running([*openai_models.ALL, arithmetic.sums], gateway=gateway) as started:
+        for workflow in openai_models.ALL:
+            for program in workflow.programs:
+                await started.start_worker(program)
+        yield started
+
+
+@pytest.fixture
+async def client(stack: Stack) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(base_url=f"{stack.client.base_url}/v1", api_key="any", max_retries=0) as opened:
+        yield opened
+
+
+def messages(text: str = TEXT) -> Any:
+    return [{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}]
+
+
+def expected(text: str = TEXT, **fields: Any) -> str:
+    return "".join(openai_models.reply_to(ChatRequest(model="m", messages=messages(text), **fields)))
+
+
+def in_flight(stack: Stack) -> int:
+    """Returns how many requests the orchestrator has."""
+    return sum(each.in_flight for each in stack.orchestrator.levels().workflows.values())
+
+
+async def test_models(client: openai.AsyncOpenAI) -> None:
+    models = [model.id async for model in client.models.list()]
+    assert models == sorted(workflow.name for workflow in openai_models.ALL), "and no others, which take no such requests"
+    assert (await client.models.retrieve("talker")).owned_by == "dyorc"
+    with pytest.raises(openai.NotFoundError):
+        await client.models.retrieve("sums")
+
+
+@pytest.mark.parametrize("model", ["talker", "silent"])
+async def test_a_whole_answer(client: openai.AsyncOpenAI, model: str) -> None:
+    answer = await client.chat.completions.create(model=model, messages=messages())
+    assert answer.choices[0].message.content == expected()
+    assert (answer.choices[0].finish_reason, answer.model, answer.object) == ("stop", model, "chat.completion")
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens == (4 if model == "talker" else 1)
+
+
+@pytest.mark.parametrize("model", ["talker", "silent"])
+async def test_a_stream(client: openai.AsyncOpenAI, model: str) -> None:
+    stream = await client.chat.completions.create(
+        model=model, messages=messages(), stream=True, stream_options={"include_usage": True}
+    )
+    chunks = [chunk async for chunk in stream]
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == expected()
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert chunks[-2].choices[0].finish_reason == "stop"
+    assert chunks[-1].usage is not None
+    assert not chunks[-1].choices
+    assert len({chunk.id for chunk in chunks}) == 1
+
+
+async def test_content_in_parts(client: openai.AsyncOpenAI) -> None:
+    parts: Any = [
+        {"type": "text", "text": "a b"},
+        {"type": "image_url", "image_url": {"url": "data:,"}},
+        {"type": "text", "text": " c"},
+    ]
+    answer = await client.chat.completions.create(model="talker", messages=[{"role": "user", "content": parts}])
+    assert answer.choices[0].message.content == "c b a "
+
+
+@pytest.mark.parametrize("stops", ["three", ["two", "ree"], ["nothing"], " t", ["our three "]])
+@pytest.mark.parametrize("streams", [False, True])
+async def test_stop_texts_cut_the_answer(client: openai.AsyncOpenAI, stops: str | list[str], streams: bool) -> None:
+    whole = expected()
+    cuts = [whole.find(stop) for stop in ([stops] if isinstance(stops, str) else stops)]
+    cut = whole[: min((at for at in cuts if at >= 0), default=len(whole))]
+    if streams:
+        stream = await client.chat.completions.create(model="talker", messages=messages(), stop=stops, stream=True)
+        assert "".join([chunk.choices[0].delta.content or "" async for chunk in stream]) == cut
+    else:
+        answer = await client.chat.completions.create(model="talker", messages=messages(), stop=stops)
+        assert answer.choices[0].message.content == cut
+
+
+async def test_a_stop_text_ends_a_workflow_that_would_not_end(client: openai.AsyncOpenAI, stack: Stack) -> None:
+    answer = await client.chat.completions.create(model="endless", messages=messages(), stop="tick tick tick")
+    assert answer.choices[0].message.content == ""
+    await wait_until_async(lambda: not in_flight(stack), "the request is cancelled")
+
+
+async def test_limits_and_several_choices(client: openai.AsyncOpenAI) -> None:
+    answer = await client.chat.completions.create(model="talker", messages=messages(), max_completion_tokens=2, n=3)
+    assert [choice.message.content for choice in answer.choices] == [expected(max_tokens=2)] * 3
+    assert [choice.index for choice in answer.choices] == [0, 1, 2]
+    assert answer.choices[0].finish_reason == "length"
+    stream = await client.chat.completions.create(model="talker", messages=messages(), n=3, stream=True)
+    texts = ["", "", ""]
+    async for chunk in stream:
+        texts[chunk.choices[0].index] += chunk.choices[0].delta.content or ""
+    assert texts == [expected()] * 3
+
+
+TOOLS: Any = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
+
+
+async def test_calls_of_tools(client: openai.AsyncOpenAI) -> None:
+    answer = await client.chat.completions.create(model="tooled", messages=messages(), tools=TOOLS)
+    (choice,) = answer.choices
+    assert choice.finish_reason == "tool_calls"
+    assert choice.message.tool_calls is not None
+    (call,) = choice.message.tool_calls
+    assert call.type == "function"
+    assert (call.id, call.function.name, json.loads(call.function.arguments)) == ("call_1", "weather", {"city": "Bern"})
+    assert answer.usage is not None
+    assert (answer.usage.prompt_tokens, answer.usage.total_tokens) == (7, 12)
+    arguments = ""
+    async with client.chat.completions.stream(model="tooled", messages=messages(), tools=TOOLS) as stream:
+        async for event in stream:
+            if event.type == "tool_calls.function.arguments.done":
+                arguments = event.arguments
+    assert json.loads(arguments) == {"city": "Bern"}
+
+
+async def test_completions(client: openai.AsyncOpenAI) -> None:
+    answer = await client.completions.create(model="writer", prompt=["a", "b"], max_tokens=2, n=2)
+    assert [choice.text for choice in answer.choices] == ["a0a1", "a0a1", "b0b1", "b0b1"]
+    stream = await client.completions.create(model="writer", prompt="a", stream=True)
+    assert "".join([chunk.choices[0].text async for chunk in stream]) == "a0a1a2"
+    assert (await client.completions.create(model="talker", prompt=TEXT)).choices[0].text == expected()
+
+
+async def test_responses(client: openai.AsyncOpenAI) -> None:
+    answer = await client.responses.create(model="talker", input=TEXT, instructions="Be brief.")
+    assert (answer.output_text, answer.status) == (expected(), "completed")
+    given: Any = [{"role": "user", "content": [{"type": "input_text", "text": TEXT}]}]
+    events = []
+    async with client.responses.stream(model="talker", input=given) as stream:
+        async for event in stream:
+            events.append(event.type)
+        final = await stream.get_final_response()
+    assert final.output_text == expected()
+    assert events[0] == "response.created"
+    assert events[-1] == "response.completed"
+    short = await client.responses.create(model="talker", input=TEXT, max_output_tokens=1)
+    assert (short.status, short.incomplete_details and short.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+    tools: Any = [{"type": "function", "name": "weather", "parameters": {"type": "object"}}]
+    called = await client.responses.create(model="tooled", input=TEXT, tools=tools)
+    (call,) = [item for item in called.output if item.type == "function_call"]
+    assert (call.name, json.loads(call.arguments)) == ("weather", {"city": "Bern"})
+    with pytest.raises(openai.BadRequestError, match="no responses are kept"):
+        await client.responses.create(model="talker", input=TEXT, previous_response_id="resp_1")
+
+
+async def test_embeddings(client: openai.AsyncOpenAI) -> None:
+    texts = ["a", "banana", ""]
+    for encoding in ("float", "base64", openai.omit):
+        answer = await client.embeddings.create(model="embedder", input=texts, encoding_format=encoding)  # type: ignore[arg-type]
+        if encoding != "base64":
+            assert [each.embedding for each in answer.data] == [openai_models.vector_of(text) for text in texts]
+    assert len((await client.embeddings.create(model="embedder", input="a")).data) == 1
+    with pytest.raises(openai.BadRequestError):
+        await client.embeddings.create(model="embedder", input=[])
+
+
+async def test_rerank(stack: Stack) -> None:
+    body = {"model": "ranker", "query": "a", "documents": ["b", "banana", {"text": "a"}], "top_n": 2, "return_documents": True}
+    results = (await stack.client.post("/v1/rerank", json=body)).json()["results"]
+    assert [(each["index"], each["relevance_score"], each["document"]["text"]) for each in results] == [
+        (1, 3.0, "banana"),
+        (2, 1.0, "a"),
+    ]
+
+
+async def test_raw_responses_carry_the_ids_of_requests(client: openai.AsyncOpenAI) -> None:
+    raw = await client.chat.completions.with_raw_response.create(
+        model="talker", messages=messages(), extra_headers={"X-Request-Id": "mine"}
+    )
+    assert raw.headers["x-request-id"] == "mine"
+    assert raw.parse().choices[0].message.content == expected()
+
+
+async def test_errors(client: openai.AsyncOpenAI) -> None:
+    with pytest.raises(openai.NotFoundError) as unknown:
+        await client.chat.completions.create(model="nobody", messages=messages())
+    assert unknown.value.code == "model_not_found"
+    with pytest.raises(openai.NotFoundError, match="takes no ChatRequest"):
+        await client.chat.completions.create(model="embedder", messages=messages())
+    with pytest.raises(openai.BadRequestError) as empty:
+        await client.chat.completions.create(model="talker", messages=[])
+    assert (empty.value.param, empty.value.type) == ("messages", "invalid_request_error")
+    with pytest.raises(openai.BadRequestError, match="n"):
+        await client.chat.completions.create(model="talker", messages=messages(), n=0)
+    with pytest.raises(openai.InternalServerError, match="it fails"):
+        await client.chat.completions.create(model="talker", messages=messages("fail"))
+
+
+async def test_an_error_in_the_middle_of_a_stream(client: openai.AsyncOpenAI) -> None:
+    stream = await client.chat.completions.create(model="talker", messages=messages("break one"), stream=True)
+    texts: list[str] = []
+
+    async def read() -> None:
+        async for chunk in stream:
+            texts.append(chunk.choices[0].delta.content or "")
+
+    with pytest.raises(openai.APIError, match="it breaks"):
+        await read()
+    assert "".join(texts) == "one "
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b'"x"', b"\xff", b"[" * 10_000, b'{"model": 3, "messages": [{"role": "user"}]}', b'{"model": "talker"}'],
+    ids=repr,
+)
+async def test_malformed_requests_are_refused_in_the_form_of_the_api(stack: Stack, body: bytes) -> None:
+    answer = await stack.client.post("/v1/chat/completions", content=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["type"] == "invalid_request_error"
+
+
+async def test_other_methods_and_too_large_bodies(stack: Stack) -> None:
+    assert (await stack.client.get("/v1/chat/completions")).status_code == 405
+    answer = await stack.client.post("/v1/chat/completions", content=b" " * (2**20 + 1))
+    assert (answer.status_code, answer.json()["error"]["type"]) == (413, "invalid_request_error")
+
+
+async def test_a_client_that_goes_away_ends_its_request(client: openai.AsyncOpenAI, stack: Stack) -> None:
+    stream = await client.chat.completions.create(model="endless", messages=messages(), stream=True)
+    async for _ in stream:
+        break
+    await stream.close()
+    await wait_until_async(lambda: not in_flight(stack), "the request is cancelled")
+    waiting = asyncio.ensure_future(client.chat.completions.create(model="endless", messages=messages()))
+    await wait_until_async(lambda: bool(in_flight(stack)), "the request has arrived")
+    waiting.cancel()
+    await wait_until_async(lambda: not in_flight(stack), "the request is cancelled")
+
+
+async def test_the_deadline_of_a_client(stack: Stack) -> None:
+    body = {"model": "endless", "messages": messages()}
+    answer = await stack.client.post("/v1/chat/completions", json=body, headers={"Request-Timeout": "0.3"})
+    assert answer.status_code == 504
+    assert answer.json()["error"]["type"] == "server_error"
+
+
+def _ask(url: str) -> tuple[str | None, str]:
+    with openai.OpenAI(base_url=url, api_key="any") as client:
+        whole = client.chat.completions.create(model="talker", messages=messages()).choices[0].message.content
+        stream = client.chat.completions.create(model="talker", messages=messages(), stream=True)
+        return whole, "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+
+
+async def test_the_blocking_client_gets_the_same(stack: Stack) -> None:
+    assert await asyncio.to_thread(_ask, f"{stack.client.base_url}/v1") == (expected(), expected())
+
+
+async def test_keys(tmp_path: Path) -> None:
+    file = tmp_path / "keys.toml"
+    key, record = new_key()
+    write_tenants(file, [TenantRecord(name="all", keys=[record])])
+    gateway = GatewayConfig(port=0, drain_timeout_s=1, keys_file=str(file))
+    async with running([openai_models.talker], gateway=gateway) as stack:
+        await stack.start_worker(openai_models.speak)
+        url = f"{stack.client.base_url}/v1"
+        async with openai.AsyncOpenAI(base_url=url, api_key=key, max_retries=0) as right:
+            answer = await right.chat.completions.create(model="talker", messages=messages())
+        assert answer.choices[0].message.content == expected()
+        async with openai.AsyncOpenAI(base_url=url, api_key="wrong", max_retries=0) as wrong:
+            with pytest.raises(openai.AuthenticationError):
+                await wrong.chat.completions.create(model="talker", messages=messages())
+        async with httpx.AsyncClient(base_url=url) as bare:
+            assert (await bare.get("/v1/models")).status_code == 401

@@ -329,7 +329,7 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(VENV)/.made
 
 # In one step, not after .demo: pip takes half a minute to look at all that is installed already.
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.made
-	$(PIP_INSTALL) --editable '.[all,demo,ocr,dev]'
+	$(PIP_INSTALL) --editable '.[all,demo,ocr,programs,dev]'
 	@touch $(VENV)/.demo $@
 
 $(BUILD)/.made: Makefile

@@ -8,6 +8,7 @@ if sys.platform == "win32":
     raise ImportError("DyOrc needs Linux, or macOS for servers in one process. Under Windows, install it in WSL2.")
 
 if TYPE_CHECKING:
+    from dyorc import programs
     from dyorc.authoring.array_memory import empty
     from dyorc.authoring.batching import pad
     from dyorc.authoring.decisions import choose, gather, when
@@ -47,6 +48,7 @@ __all__ = [
     "num_threads",
     "pad",
     "program",
+    "programs",
     "run",
     "when",
     "workflow",
@@ -74,6 +76,8 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
+    if name == "programs":
+        return importlib.import_module("dyorc.programs")
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = getattr(importlib.import_module(_HOME_OF[name]), name)

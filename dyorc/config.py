@@ -291,6 +291,8 @@ class GatewayConfig(_Section):
     """How long a connection may stay open without a request."""
     drain_timeout_s: float = Field(default=10.0, ge=0)
     """Time that requests in flight are given when the server stops."""
+    mcp: bool = False
+    """Whether workflows are tools of the Model Context Protocol, at `/mcp`. Needs the extra `mcp`."""
     cors_origins: tuple[Origin, ...] = ()
     """Origins of pages that may call it from browsers, such as `https://app.example.com`; `*` for all; none by default."""
     cors_credentials: bool = False

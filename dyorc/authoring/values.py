@@ -120,10 +120,21 @@ class ValueType:
 
     @cached_property
     def schema(self) -> dict[str, Any]:
-        """Its JSON Schema."""
+        """Its JSON Schema.
+
+        Raises:
+            DefinitionError: If there is none, as for a field of a class that pydantic does not know.
+        """
         match self.kind:
             case ContentKind.JSON | ContentKind.TEXT:
-                return self.adapter.json_schema()
+                try:
+                    return self.adapter.json_schema()
+                except Exception as error:
+                    reason = str(error).partition("\n")[0]
+                    raise DefinitionError(
+                        f"no JSON Schema can be made of {self.annotation!r}, and clients need it: {reason}; give the "
+                        f"field a type that JSON has, or pydantic's WithJsonSchema"
+                    ) from error
             case _:
                 return {"type": "string", "contentEncoding": "base64"}
 

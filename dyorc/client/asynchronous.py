@@ -101,6 +101,22 @@ class AsyncClient:
         options = Options(version, timeout_s, priority, False, request_id, outputs)
         return self._runner.parts(self._operations.stream(model, merge_inputs(inputs, named), options, retries))
 
+    async def run(
+        self, model: str, inputs: Inputs | None = None, /, *, version: str | None = None, timeout_s: float | None = None,
+        request_id: str = "", retries: Retries | None = None, **named: Any,
+    ) -> Any:  # fmt: skip
+        """Runs a model on plain values; see `Client.run`."""
+        options = Options(version, timeout_s, request_id=request_id)
+        return await self._runner.run(self._operations.run(model, merge_inputs(inputs, named), options, retries))
+
+    def run_stream(
+        self, model: str, inputs: Inputs | None = None, /, *, version: str | None = None, timeout_s: float | None = None,
+        request_id: str = "", retries: Retries | None = None, **named: Any,
+    ) -> AsyncGenerator[Any]:  # fmt: skip
+        """Runs a model that answers in parts on plain values; see `Client.run_stream`. Close the generator if you stop early."""
+        options = Options(version, timeout_s, request_id=request_id)
+        return self._runner.parts(self._operations.run_stream(model, merge_inputs(inputs, named), options, retries))
+
     async def submit(
         self, model: str, inputs: Inputs | None = None, /, *, idempotency_key: str | None = None, webhook: str | None = None,
         ttl_s: float | None = None, run_timeout_s: float | None = None, version: str | None = None,

@@ -136,6 +136,36 @@ class Client:
         options = Options(version, timeout_s, priority, False, request_id, outputs)
         return self._runner.parts(self._operations.stream(model, merge_inputs(inputs, named), options, retries))
 
+    def run(
+        self, model: str, inputs: Inputs | None = None, /, *, version: str | None = None, timeout_s: float | None = None,
+        request_id: str = "", retries: Retries | None = None, **named: Any,
+    ) -> Any:  # fmt: skip
+        """Runs a model on plain values, as ``POST /run/NAME`` does.
+
+        Args:
+            inputs: Values by the names of the model's parameters, for names that are also options here.
+            named: Values by name: what JSON carries, also dataclasses, pydantic models, arrays and tensors (as nested lists);
+                `bytes`, `dyorc.File` and `PIL.Image.Image` for files.
+            (others): See `infer`.
+
+        Returns:
+            What the workflow returned, as JSON has it: dicts, lists, texts, numbers; a file as `bytes`. If it answers in parts,
+            all of them in a list.
+        """
+        options = Options(version, timeout_s, request_id=request_id)
+        return self._runner.run(self._operations.run(model, merge_inputs(inputs, named), options, retries))
+
+    def run_stream(
+        self, model: str, inputs: Inputs | None = None, /, *, version: str | None = None, timeout_s: float | None = None,
+        request_id: str = "", retries: Retries | None = None, **named: Any,
+    ) -> Generator[Any]:  # fmt: skip
+        """Runs a model that answers in parts on plain values, and yields each as it comes; a file in a part is base64.
+
+        Arguments are those of `run`; for the rest see `stream`.
+        """
+        options = Options(version, timeout_s, request_id=request_id)
+        return self._runner.parts(self._operations.run_stream(model, merge_inputs(inputs, named), options, retries))
+
     def submit(
         self, model: str, inputs: Inputs | None = None, /, *, idempotency_key: str | None = None, webhook: str | None = None,
         ttl_s: float | None = None, run_timeout_s: float | None = None, version: str | None = None,

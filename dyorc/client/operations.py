@@ -1,7 +1,7 @@
 """All operations on a server's models, without I/O: each is a generator of effects."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -9,6 +9,7 @@ import msgspec
 
 from dyorc.client.effects import BrokenExchange, Emit, Flow, Parts, Read, Reply, Sleep
 from dyorc.client.frame_reader import FrameReader
+from dyorc.client.plain_values import EventReader, check_events, run_answer, run_request
 from dyorc.client.retries import Retries, RetryingSender
 from dyorc.errors import CapacityError, ClientError, DeadlineError, DyOrcError, InvalidInputError, TransportError
 from dyorc.protocol import api_paths, media_types
@@ -80,7 +81,35 @@ class Operations:
             raise
         if (kind := reply.headers.get("content-type", "").partition(";")[0].strip()) != media_types.FRAMES:
             raise malformed(f"the server answered a stream with {kind!r}, expected {media_types.FRAMES!r}")
-        reader = FrameReader(self._max_part_bytes)
+        yield from self._read_parts(FrameReader(self._max_part_bytes), deadline_s, lambda part: part.value)
+
+    def run(self, model: str, values: Mapping[str, Any], options: Options, retries: Retries | None) -> Flow[Any]:
+        """Runs a model on plain values."""
+        deadline_s = self.deadline_s(options.timeout_s)
+        try:
+            metadata = yield from self.metadata_by(model, options.version, deadline_s)
+            request = run_request(model, metadata, values, options)
+            reply = yield from self._run(request, metadata, deadline_s, retries)
+        except ClientError:
+            self._forget(model, options.version)
+            raise
+        return run_answer(reply)
+
+    def run_stream(self, model: str, values: Mapping[str, Any], options: Options, retries: Retries | None) -> Parts:
+        """Runs a model on plain values, and emits the parts of its answer."""
+        deadline_s = self.deadline_s(options.timeout_s)
+        try:
+            metadata = yield from self.metadata_by(model, options.version, deadline_s)
+            request = run_request(model, metadata, values, options).with_header("accept", media_types.EVENTS)
+            reply = yield from self._run(request, metadata, deadline_s, retries, is_streamed=True)
+        except ClientError:
+            self._forget(model, options.version)
+            raise
+        check_events(reply)
+        yield from self._read_parts(EventReader(self._max_part_bytes), deadline_s, lambda part: part)
+
+    def _read_parts(self, reader: FrameReader | EventReader, deadline_s: float, value_of: Callable[[Any], Any]) -> Parts:
+        """Emits the parts of an answer that has begun."""
         pause_s = 0.0
         while True:
             chunk: bytes | BrokenExchange = yield Read(deadline_s)
@@ -88,7 +117,7 @@ class Operations:
                 raise _perhaps_cut_off(chunk.error, pause_s)
             for part in reader.feed(chunk):
                 emitted_s = self.delivery.clock_s()
-                yield Emit(part.value)
+                yield Emit(value_of(part))
                 pause_s = max(pause_s, self.delivery.clock_s() - emitted_s)
             if not chunk:
                 return reader.finish()

@@ -167,6 +167,7 @@ class Offer(msgspec.Struct, frozen=True):
         tally: The name under which its requests are counted.
         share: The fraction of the requests without a version that it gets, if it is not the first offer of its name.
         programs: The programs that a request may call.
+        description: What the workflow does, from its docstring; a gateway may not have the user's code.
     """
 
     name: str
@@ -177,12 +178,15 @@ class Offer(msgspec.Struct, frozen=True):
     is_program: bool = False
     share: float = 0.0
     tally: str = ""
+    description: str = ""
 
     @classmethod
     def of(cls, key: ModelKey, workflow: Workflow, *, is_program: bool = False, share: float = 0.0) -> Self:
         """Returns a workflow as it is offered."""
         programs = tuple(map(ProgramOffer.of, workflow.programs))
-        return cls(*key, SignatureOffer.of(workflow.signature), programs, workflow.is_streaming, is_program, share, workflow.name)
+        signature = SignatureOffer.of(workflow.signature)
+        description = "" if is_program else inspect.getdoc(workflow.function) or ""
+        return cls(*key, signature, programs, workflow.is_streaming, is_program, share, workflow.name, description)
 
     @property
     def key(self) -> ModelKey:

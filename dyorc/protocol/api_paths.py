@@ -27,6 +27,7 @@ LIVE_HISTORY = "/history"
 LIVE_GRAPH = "/graph"
 METRICS = "/metrics"
 RUN_MODEL = "/run"
+MCP = "/mcp"
 
 OPENAI = "/v1"
 OPENAI_MODELS = f"{OPENAI}/models"

@@ -4,6 +4,7 @@ import contextlib
 import socket
 from collections.abc import AsyncGenerator, Generator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dyorc.config import Settings
 from dyorc.gateway.backend import Backend
@@ -21,11 +22,15 @@ from dyorc.gateway.peer_processes import PeerProcesses
 from dyorc.gateway.request_records import Records
 from dyorc.gateway.service import InferenceService
 from dyorc.server.stop_signals import Drain, Finish
+from dyorc.system.extras import require
 from dyorc.telemetry.metrics.metric_sources import EventLoopLag
 from dyorc.telemetry.record_store import RecordStore
 from dyorc.telemetry.recording import Recording
 from dyorc.telemetry.request_log import RequestLog
 from dyorc.telemetry.tracing.tracer import TraceOutput
+
+if TYPE_CHECKING:
+    from dyorc.gateway.http.mcp_door import McpDoor
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +120,8 @@ async def serve_endpoints(
         live = LiveFeed(service, jobs) if telemetry.page else None
         if live is not None and telemetry.records.max_bytes:
             pipeline.recording.add(live.graphs)
-        gateway = Gateway(service, jobs, live, pipeline.records(), metrics)
+        mcp = await stack.enter_async_context(mcp_door(service)) if config.mcp else None
+        gateway = Gateway(service, jobs, live, pipeline.records(), metrics, mcp)
         http = HttpServer(gateway, config, service.shedding, DirectInference(service), listener)
         server = await stack.enter_async_context(http)
         if metrics is not None:
@@ -134,3 +140,15 @@ async def serve_endpoints(
         if live is not None:
             await stack.enter_async_context(live)  # ends first, so that the server need not wait for its listeners
         yield Endpoints(server.url, grpc_address)
+
+
+def mcp_door(service: InferenceService) -> "McpDoor":
+    """Returns what answers at ``/mcp``.
+
+    Raises:
+        MissingLibraryError: If the SDK is not installed.
+    """
+    require("mcp", "the setting gateway.mcp")
+    from dyorc.gateway.http.mcp_door import McpDoor
+
+    return McpDoor(service)

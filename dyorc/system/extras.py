@@ -21,6 +21,7 @@ _MODULES: Mapping[str, tuple[str, ...]] = {
         "opentelemetry.exporter.otlp.proto.http",
     ),
     "simulation": ("matplotlib",),
+    "mcp": ("mcp",),
 }
 """By extra, the modules that it installs."""
 

@@ -48,6 +48,7 @@ from dyorc.orchestrator.linked_orchestrator import linked_orchestrator
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.worker import Worker
+from dyorc.server.request_pipeline import mcp_door
 from dyorc.store.base import JobStore
 from dyorc.telemetry.record import RequestRecorder
 from dyorc.telemetry.record_store import RecordStore
@@ -231,7 +232,8 @@ async def running(
         service.server_view.control_logs(LogControl(LogsConfig(), lines, Recording(RecordsConfig()), orchestrator.set_logs))
         kept = None if store is None else await stack.enter_async_context(Jobs(service, store, jobs or JobsConfig()))
         shown = None if records is None else Records(records, service.peers)
-        app = Gateway(service, kept, records=shown, metrics=Metrics(service))
+        mcp = await stack.enter_async_context(mcp_door(service)) if gateway.mcp else None
+        app = Gateway(service, kept, records=shown, metrics=Metrics(service), mcp=mcp)
         http = HttpServer(app, gateway, service.shedding, DirectInference(service))
         server = await stack.enter_async_context(http)
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=server.url, timeout=TIMEOUT_S, trust_env=False))

@@ -323,3 +323,16 @@ async def test_errors_name_unusable_files_for_tls(tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match=complaint):
             async with web(**settings):
                 pass
+
+
+async def test_run_is_open_to_a_tenant_for_its_own_models_only(served: Served) -> None:
+    headers = {"X-API-Key": served.keys["one"]}
+    answer = await served.stack.client.post("/run/quadruple", json={"x": [1, 2, 3, 4]}, headers=headers)
+    assert (answer.status_code, answer.json()) == (200, [4, 8, 12, 16])
+    for path in ("/run/double_until_large", "/run/nobody"):
+        assert (await served.stack.client.post(path, json={}, headers=headers)).status_code == 403
+
+
+async def test_the_description_has_the_models_that_the_key_may_use(served: Served) -> None:
+    paths = (await served.get("/openapi.json", "one")).json()["paths"]
+    assert [path for path in paths if path.startswith("/run/")] == ["/run/quadruple"]

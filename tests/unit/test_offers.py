@@ -104,3 +104,17 @@ def test_a_model_is_not_unknown_while_those_who_may_have_it_have_not_been_heard_
     offers.change(offers.all)
     with pytest.raises(UnknownModelError):
         catalog.model("classify")
+
+
+def test_the_docstring_of_a_workflow_travels_and_that_of_a_program_does_not() -> None:
+    @dyorc.workflow
+    async def told(text: str) -> str:
+        """Says it.
+
+        Twice.
+        """
+        return text
+
+    catalog = travelled(told, arithmetic.quadruple)
+    assert catalog.model("told").offer.description == "Says it.\n\nTwice."
+    assert {model.offer.description for model in catalog.models.values() if model.is_program} == {""}

@@ -53,9 +53,6 @@ _SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9, 1.2, 1.6)
 """On a shared machine the capacity may have been measured in a bad moment, so the steps go on beyond it."""
 _ALWAYS = (0.3, 0.6, 0.9)
 _WARM_UP_S, _DRAIN_S, _ALONE_S = 1.0, 8.0, 5.0
-_SETTLE_S = 15.0
-"""Before the first point. A server that has started Ray by itself stands still once for a second when Ray takes it in, some
-eight seconds after it is ready."""
 _NUM_TURNS = 256
 
 
@@ -167,7 +164,7 @@ async def _measure(
         with serving(system.command, environment) as (address, _):
             alone: dict[str, Any] = {}
             async with _asking(name, address.url) as ask:
-                await ask_all(ask, arrivals(drawn, 0.2 * capacity_rps, _SETTLE_S, seed=99), _DRAIN_S)
+                await ask_all(ask, arrivals(drawn, 0.2 * capacity_rps, 2.0, seed=99), _DRAIN_S)
                 points = await _ladder(name, ask, drawn, capacity_rps, duration_s)
                 if turns.is_dyorc(name):
                     alone["chat"] = await _alone(ask, drawn)

@@ -1,7 +1,7 @@
 """The HTTP application: inference routes first, everything else by FastAPI."""
 
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dyorc.errors import AuthenticationError, ClientError
 from dyorc.gateway.codec.http_errors import http_error_body
@@ -20,7 +20,7 @@ from dyorc.gateway.live_feed import LiveFeed
 from dyorc.gateway.metrics import Metrics
 from dyorc.gateway.request_records import Records
 from dyorc.gateway.service import InferenceService
-from dyorc.protocol.api_paths import OPENAI
+from dyorc.protocol.api_paths import MCP, OPENAI
 
 _INFERENCE_METHODS = ("OPTIONS", "POST")
 
@@ -34,6 +34,7 @@ class Gateway:
         live: What the live page reads; if None, there are no page and no routes for it.
         records: Records of requests that have ended; if None, there are no routes for them.
         metrics: What ``/metrics`` shows; if None, there is no such route.
+        mcp: What answers at ``/mcp``; if None, there is no such route.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Gateway:
         live: LiveFeed | None = None,
         records: Records | None = None,
         metrics: Metrics | None = None,
+        mcp: ASGIApp | None = None,
     ) -> None:
         self._access = service.access
         self._origins = service.origins
@@ -50,6 +52,7 @@ class Gateway:
         self._has_page = live is not None
         self._inference = InferenceRoutes(service)
         self._openai = OpenAiRoutes(service)
+        self._mcp = mcp
         app = control_app(service, jobs, live, records, metrics)
         if jobs is not None:
             add_job_routes(app, jobs)
@@ -75,6 +78,9 @@ class Gateway:
             return
         if scope["path"].startswith(OPENAI) and self._openai.takes(scope["path"]) and scope["method"] != "OPTIONS":
             await self._openai(scope, receive, send)
+            return
+        if self._mcp is not None and scope["path"] == MCP and scope["method"] != "OPTIONS":
+            await self._mcp(scope, receive, send)
             return
         target = target_of(scope["path"])
         if target is None:

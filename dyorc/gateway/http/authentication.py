@@ -23,6 +23,7 @@ from dyorc.protocol.api_paths import (
     LIVE_GRAPH,
     LIVE_HISTORY,
     LIVE_NOW,
+    MCP,
     MODELS,
     OPENAI_MODELS,
     OPENAI_PATHS,
@@ -40,7 +41,9 @@ _OPEN = frozenset({"/docs", "/openapi.json", UI})
 _OPEN_FOLDERS = (f"{HEALTH}/", "/docs/", f"{UI}/")
 _MODELS = f"{MODELS}/"
 
-_LISTS = frozenset({"/", SERVER, MODELS, STATISTICS, REPOSITORY_INDEX, LIVE_NOW, LIVE_EVENTS, LIVE_HISTORY, LIVE_GRAPH, TRACE})
+_LISTS = frozenset(
+    {"/", SERVER, MODELS, STATISTICS, REPOSITORY_INDEX, LIVE_NOW, LIVE_EVENTS, LIVE_HISTORY, LIVE_GRAPH, TRACE, MCP}
+)
 """Routes that reveal only a tenant's own models and requests, or none at all."""
 
 _AUTHORIZATION, _API_KEY = AUTHORIZATION.encode(), API_KEY.encode()

@@ -148,16 +148,18 @@ class StreamWriter:
         wrap: `as_event` or `as_frame`; errors go through it too.
         name: The model's name, for logs.
         ids: Of the request.
+        names_errors: Whether an event with an error has the name ``error``; a part may have any form, also that of an error.
 
     Attributes:
         is_started: Whether the client has received the status. From then on, errors are sent as parts.
     """
 
-    def __init__(self, send: Send, wrap: Wrap, name: str, ids: Ids) -> None:
+    def __init__(self, send: Send, wrap: Wrap, name: str, ids: Ids, *, names_errors: bool = False) -> None:
         self._send = send
         self._wrap = wrap
         self._name = name
         self._ids = ids
+        self._error_name = [b"event: error\n"] if names_errors else []
         self.is_started = False
 
     async def run(self, parts: AsyncGenerator[list[Buffers]]) -> None:
@@ -175,7 +177,7 @@ class StreamWriter:
                     ready = await anext(parts, None)
             except Exception as error:
                 self._report(error)
-                await self._write(self._wrap([error_body(error, self._ids)]))
+                await self._write([*self._error_name, *self._wrap([error_body(error, self._ids)])])
             await self._send({"type": "http.response.body", "body": b""})
 
     async def _start(self) -> None:

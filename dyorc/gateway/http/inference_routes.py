@@ -175,7 +175,7 @@ class InferenceRoutes:
                 def event(arrays: list[Array]) -> Buffers:
                     return as_event([encode_run_json(model, arrays)])
 
-                await self._write_stream(incoming, DecodedRequest(request, memory, origin, event), as_event)
+                await self._write_stream(incoming, DecodedRequest(request, memory, origin, event), as_event, names_errors=True)
                 return
             kind, body = await self._whole(incoming, request, memory, origin)
         await write_answer(incoming.send, head, [body], None, (b"content-type", kind.encode()))
@@ -227,8 +227,11 @@ class InferenceRoutes:
             timeout_s=incoming.head.timeout_s, origin=work.origin, take=work.take,
         )  # fmt: skip
 
-    async def _write_stream(self, incoming: AdmittedRequest, work: DecodedRequest[Buffers], wrap: Wrap) -> None:
-        writer = StreamWriter(incoming.send, wrap, incoming.model.name, ids_of(incoming.scope))
+    async def _write_stream(
+        self, incoming: AdmittedRequest, work: DecodedRequest[Buffers], wrap: Wrap, *, names_errors: bool = False
+    ) -> None:
+        ids = ids_of(incoming.scope)
+        writer = StreamWriter(incoming.send, wrap, incoming.model.name, ids, names_errors=names_errors)
         try:
             with CancelledWithClient(incoming.scope, asyncio.current_task()):
                 await writer.run(self._stream(incoming, work))

@@ -301,3 +301,16 @@ def test_a_value_without_a_default_is_asked_for() -> None:
     assert spec.default is None
     with pytest.raises(InvalidInputError, match="'text' is missing"):
         dyorc.run(parse)
+
+
+def test_a_type_without_a_json_schema_is_named() -> None:
+    class Thing:
+        pass
+
+    class Holder(BaseModel, arbitrary_types_allowed=True):
+        thing: Thing | None = None
+
+    value = ValueType.of(Holder, "workflow 'flow'", "holder")
+    assert value is not None
+    with pytest.raises(DefinitionError, match=r"no JSON Schema can be made of .*Holder.*Thing.*WithJsonSchema"):
+        _ = value.schema

@@ -1,0 +1,41 @@
+"""Workflows as tools: the JSON Schemas of their arguments and answers, as the Model Context Protocol wants them. Without I/O."""
+
+from typing import Any, NamedTuple
+
+from dyorc.authoring.signature import OutputKind
+from dyorc.authoring.spec import ValueSpec
+from dyorc.gateway.catalog import Model
+from dyorc.gateway.http.run_description import answer_schema, parameters_schema
+
+
+class ToolSchemas(NamedTuple):
+    """The JSON Schemas of a tool. The answer's is None where it is a file, which is no structured content."""
+
+    arguments: dict[str, Any]
+    answer: dict[str, Any] | None
+
+
+def tool_schemas(model: Model) -> ToolSchemas:
+    """Returns the schemas of a workflow."""
+    arguments = parameters_schema(model)
+    if is_file(model):
+        return ToolSchemas(arguments, None)
+    answer = answer_schema(model)
+    if not is_wrapped(model):
+        return ToolSchemas(arguments, answer)
+    definitions = answer.pop("$defs", None)
+    value = {"type": "array", "items": answer} if model.is_streaming else answer
+    wrapped = {"type": "object", "properties": {"result": value}, "required": ["result"]}
+    return ToolSchemas(arguments, wrapped if definitions is None else wrapped | {"$defs": definitions})
+
+
+def is_file(model: Model) -> bool:
+    """Returns whether an answer, or each part of it, is one file."""
+    outputs = model.signature.outputs
+    first = outputs.tensors[0]
+    return outputs.kind is OutputKind.SINGLE and isinstance(first, ValueSpec) and not first.is_plain
+
+
+def is_wrapped(model: Model) -> bool:
+    """Returns whether the structured content is an object with the answer as its ``result``: the protocol wants an object."""
+    return model.is_streaming or answer_schema(model).get("type") != "object"

@@ -11,6 +11,7 @@ import warnings
 from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -76,7 +77,8 @@ def run(workflow: Workflow | Program, *args: Any, **kwargs: Any) -> Any:
 
     Raises:
         InvalidInputError: If an input is not what the workflow declares.
-        ExecutionError: If a program or the workflow's own code raises anything, or if nothing can go on.
+        ExecutionError: If a program or the workflow's own code raises anything, or if nothing can go on; if a program that waits
+            or yields does neither within its `execution_timeout_s`.
         KeyboardInterrupt: If the user interrupts it.
     """
     if isinstance(workflow, Program):
@@ -112,11 +114,13 @@ def _answers(workflow: Workflow, request: RequestArrived) -> Iterator[Any]:
     answer: AnswerRequest | FailRequest | None = None
     failures: list[str] = []
     calls, stuck = LocalCalls(), ""
+    clock_ns = count(time.monotonic_ns())  # hardly moves: `LocalCalls` limits time, since the caller may wait between parts
+    now_ns = next(clock_ns)
     try:
         while batch := [*events, *(() if events else calls.wait())]:
             events.clear()
             with _interruptible():
-                actions = engine.handle(batch, time.monotonic_ns())
+                actions = engine.handle(batch, now_ns := next(clock_ns))
             for action in actions:
                 match action:
                     case DispatchBatch(program=program) if program.style is CallStyle.PLAIN:
@@ -134,14 +138,14 @@ def _answers(workflow: Workflow, request: RequestArrived) -> Iterator[Any]:
                         answer = action
                     case EffectFailed(callee=callee, error=error):
                         failures.append(f"an effect of {callee!r} failed: {error}")
-                    case SetTimer(at_ns=at_ns) if at_ns <= time.monotonic_ns():
+                    case SetTimer(at_ns=at_ns) if at_ns <= now_ns:
                         events.append(TimerFired())
                     case _:
                         pass
         if calls.is_stuck:
             stuck = _describe_wait(workflow, engine, calls)
     finally:
-        engine.handle([RequestCancelled(request.request_id)], time.monotonic_ns())  # ends a request that was left early
+        engine.handle([RequestCancelled(request.request_id)], next(clock_ns))  # ends a request that was left early
         calls.close()
     for failure in failures:  # once all effects have happened: a warning may be an error
         warnings.warn(failure, RuntimeWarning, stacklevel=3)

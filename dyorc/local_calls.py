@@ -28,6 +28,7 @@ _POLL_S = 0.02
 """How often it is looked whether calls that may wait for each other do so."""
 _CLOSE_S = 5.0
 """How long a `dyorc.run` that ends early waits for the ``finally`` blocks of its calls."""
+_MAX_PATIENCE_S = 3600.0
 _loaded: WeakKeyDictionary[Program, tuple[ProgramExecutor, OngoingCalls]] = WeakKeyDictionary()
 _loading = threading.RLock()  # a program may run another one while it loads
 _loops = ProgramLoops()
@@ -65,14 +66,32 @@ class LocalCalls:
                 call.calls.feed(call.call_id, stream, lambda: [np.array(_array(tensor)) for tensor in tensors])
 
     def wait(self) -> Sequence[Event]:
-        """Waits until a call has done something; returns that, and nothing once no call runs or can go on by itself."""
+        """Waits until a call has done something; returns that, and nothing once no call runs or can go on by itself.
+
+        A call that neither ends nor yields within its program's `execution_timeout_s` fails, and its program is loaded again for
+        the next one: whatever blocks may block for ever.
+        """
         events: list[Event] = []
         while self._running and not events and not self.is_stuck:
-            with suppress(Empty):
-                events.append(self._take(_POLL_S if all(call.may_wait for call in self._running.values()) else None))
+            with suppress(Empty, KeyError):
+                events.append(self._take(self._patience_s()))
+            if not events:
+                events += [self._time_out(call) for call in list(self._running.values()) if call.is_late]
         while not self._events.empty():
-            events.append(self._take(None))
+            with suppress(KeyError):
+                events.append(self._take(None))
         return events
+
+    def _patience_s(self) -> float:
+        """Returns how long to wait for the next event before a look at what waits, or takes too long."""
+        if all(call.may_wait for call in self._running.values()):
+            return _POLL_S
+        return min(_MAX_PATIENCE_S, max(_POLL_S, min(call.left_s for call in self._running.values())))
+
+    def _time_out(self, call: "_LocalCall") -> Event:
+        del self._running[call.batch_id]
+        _give_up(call.calls)
+        return call.timed_out()
 
     @property
     def is_stuck(self) -> bool:
@@ -91,11 +110,14 @@ class LocalCalls:
         give_up_s = time.monotonic() + _CLOSE_S
         try:
             while self._running:
-                self._take(max(0.0, give_up_s - time.monotonic()))
+                with suppress(KeyError):
+                    self._take(max(0.0, give_up_s - time.monotonic()))
         except Empty:
-            return
+            for call in self._running.values():
+                _give_up(call.calls)
 
     def _take(self, timeout_s: float | None) -> Event:
+        """Raises Empty if nothing comes in time, and KeyError if it is of a call that was given up."""
         event = self._events.get(timeout=timeout_s)
         if isinstance(event, BatchDone | BatchFailed):
             del self._running[event.batch_id]
@@ -118,11 +140,34 @@ class _LocalCall:
         self._num_parts = 0
         self._unread = [0] * len(action.program.signature.streams)
         self._is_cancelled = False
+        self._since_s = time.monotonic()
+        """Since when it has had what it needs to go on."""
 
     # On the caller's thread
 
+    @property
+    def batch_id(self) -> int:
+        return self._action.batch_id
+
+    @property
+    def left_s(self) -> float:
+        """How long it may go on without a part or an end."""
+        return self._since_s + self._action.program.options.execution_timeout_s - time.monotonic()
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it has gone on for too long; what waits for the engine or for a reader is not late."""
+        return self.left_s <= 0 and not self.may_wait
+
+    def timed_out(self) -> BatchFailed:
+        """Returns what becomes of it then."""
+        limit_s = self._action.program.options.execution_timeout_s
+        text = f"it has neither ended nor yielded for {limit_s:g} s, its execution_timeout_s"
+        return BatchFailed(self._action.replica_id, self._action.batch_id, "TimeoutError", text, "")
+
     def note(self, news: BatchControl | BatchPart | InputPartsTaken) -> None:
         """Notes how far it may send and has sent, and how much it has to read."""
+        self._since_s = time.monotonic()
         match news:
             case GrantParts(max_parts=max_parts):
                 self._max_parts = max_parts
@@ -189,6 +234,15 @@ def _load(program: Program) -> tuple[ProgramExecutor, OngoingCalls]:
                 raise
             _loaded[program] = executor, OngoingCalls(executor, loop)
         return _loaded[program]
+
+
+def _give_up(calls: OngoingCalls) -> None:
+    """Interrupts the loop of calls that hang. The programs there are loaded again when they are called next."""
+    with _loading:
+        for program, (_, others) in list(_loaded.items()):
+            if others.loop is calls.loop:
+                del _loaded[program]
+    _loops.give_up(calls.loop)
 
 
 def _array(tensor: TensorRef) -> Array:

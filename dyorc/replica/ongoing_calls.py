@@ -131,6 +131,11 @@ class OngoingCalls:
         self._calls: dict[int, _Call] = {}
         self._turn = CallTurns()
 
+    @property
+    def loop(self) -> ProgramLoop:
+        """Where they run."""
+        return self._loop
+
     def start(
         self,
         call_id: int,

@@ -2,6 +2,8 @@
 
 import asyncio
 import itertools
+import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from jaxtyping import Int
 
 import dyorc
+from dyorc import local_calls
 from dyorc.core.arrays import inline
 from dyorc.engine.actions import DispatchBatch, FeedPart, FormReason
 from dyorc.engine.events import BatchPart, InputPartsTaken
@@ -226,3 +229,76 @@ def test_a_program_that_waits_and_cannot_be_loaded_says_why() -> None:
 
     with pytest.raises(ProgramLoadError, match="no engine"):
         dyorc.run(Broken(), 1)
+
+
+# Programs that block
+
+
+def test_a_call_that_blocks_for_too_long_fails_and_the_next_run_loads_its_program_again() -> None:
+    loads: list[int] = []
+    blocks = True
+
+    @dyorc.program(batched=False, execution_timeout_s=0.2)
+    class Stuck:
+        def __init__(self) -> None:
+            loads.append(threading.get_ident())
+
+        async def __call__(self, x: Number) -> AsyncIterator[Number]:
+            yield x
+            while blocks:
+                time.sleep(0.005)  # noqa: ASYNC251  it blocks its loop
+            yield x + 1
+
+    @dyorc.workflow
+    async def read(x: Number) -> AsyncIterator[Number]:
+        async for part in stuck(x):
+            yield part
+
+    stuck = Stuck()
+    parts = dyorc.run(read, 1)
+    assert next(parts) == 1
+    with pytest.raises(ProgramError, match=r"TimeoutError: it has neither ended nor yielded for 0\.2 s, its execution_timeout_s"):
+        next(parts)
+    blocks = False
+    assert list(dyorc.run(read, 1)) == [1, 2]
+    assert len(loads) == 2
+
+
+def test_a_run_that_is_left_while_a_program_blocks_does_not_hang_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_calls, "_CLOSE_S", 0.1)
+    blocks = True
+
+    @dyorc.program(batched=False)
+    def numbers(x: Number) -> Iterator[Number]:
+        yield x
+        while blocks:
+            time.sleep(0.005)
+        yield x + 1
+
+    @dyorc.workflow
+    async def read(x: Number) -> AsyncIterator[Number]:
+        async for part in numbers(x):
+            yield part
+
+    parts = dyorc.run(read, 1)
+    assert next(parts) == 1
+    parts.close()
+    blocks = False
+    assert list(dyorc.run(read, 1)) == [1, 2]
+
+
+def test_a_program_that_waits_for_its_reader_is_not_late() -> None:
+    @dyorc.program(batched=False, execution_timeout_s=0.05)
+    async def numbers(x: Number) -> AsyncIterator[Number]:
+        for number in range(100):
+            yield x + number
+
+    @dyorc.workflow
+    async def read(x: Number) -> AsyncIterator[Number]:
+        async for part in numbers(x):
+            yield part
+
+    parts = dyorc.run(read, 0)
+    assert next(parts) == 0
+    time.sleep(0.2)
+    assert list(parts) == list(range(1, 100))

@@ -28,7 +28,7 @@ _TELLS_AFTERWARDS = tuple(map(int, platform.release().split(".")[:2])) >= (6, 15
     [
         ("os.kill(os.getpid(), 11)", PeerEnding("its process was killed by signal 11, SIGSEGV", is_crash=True)),
         ("os.abort()", PeerEnding("its process was killed by signal 6, SIGABRT", is_crash=True)),
-        ("os.kill(os.getpid(), 9)", PeerEnding("its process was killed by signal 9, SIGKILL")),
+        ("os.kill(os.getpid(), 9)", PeerEnding("its process was killed by signal 9, SIGKILL", was_killed=True)),
         ("os._exit(3)", PeerEnding("its process ended with exit code 3", is_crash=True)),
         ("os._exit(0)", PeerEnding("its process ended with exit code 0")),
     ],

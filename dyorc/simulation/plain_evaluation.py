@@ -68,7 +68,7 @@ class _PlainRun:
             results = (value_of(callee, values),)
         if isinstance(callee, Program):
             self.calls.extend([(callee, result) for result in results[:1]])
-        refs = [Ref(Future.ready(None, tensor_of(value)), outputs) for value in results]
+        refs = [Ref(Future.ready(None, *[tensor_of(value)] * len(outputs.tensors)), outputs) for value in results]
         return Stream(refs, outputs) if callee.is_streaming else refs[0]
 
     @staticmethod
@@ -190,7 +190,7 @@ class OraclePredictor:
     def value(self, future: Future) -> Value | None:
         """Returns what a future holds, or will hold; None if that cannot be known.
 
-        Only futures of one tensor are supported: simulated programs and workflows return one.
+        Simulated programs and workflows return one number; residents beside it hold the same.
         """
         if future.state is FutureState.FAILED:
             return None

@@ -78,6 +78,8 @@ def simulate(
     rate_rps = rate_rps if rate_rps is not None else (load or 0.0) * saturation
     if policy_name.startswith("timer") and any(program.is_streaming for program in workload.programs):
         raise InvalidInputError(f"workload {workload.name!r} has programs that yield, which {policy_name!r} does not know")
+    if policy_name.startswith("timer") and any(program.signature.residents for program in workload.programs):
+        raise InvalidInputError(f"workload {workload.name!r} has residents, which {policy_name!r} does not know")
     if rate_rps <= 0 or num_requests < 2:
         raise InvalidInputError(f"{num_requests} requests at {rate_rps} a second; expected at least 2, at more than 0")
     times_ns = setting.arrivals.times_ns(num_requests, rate_rps, np.random.default_rng([seed, _ARRIVALS_STREAM]))
@@ -115,14 +117,18 @@ def visits_per_request(workload: Workload) -> dict[str, float]:
 def saturation_rps(workload: Workload, replicas: Mapping[str, int]) -> float:
     """Returns the requests per second at which the busiest program has no time left although all its batches are full.
 
-    It is the smallest of ``replicas / (visits * T(max_batch_size) / max_batch_size)`` over all programs.
+    It is the smallest of ``replicas / (visits * T(max_batch_size) / max_batch_size)`` over all programs; the programs of a group,
+    which share processes, need theirs one after the other.
     """
     visits = visits_per_request(workload)
-    return min(
-        replicas[name] / (visits[name] * deployment.full_batch_item_s)
-        for deployment in workload.deployments
-        if visits[name := deployment.program.name]
-    )
+    needed_s: dict[str, float] = {}
+    num_processes: dict[str, int] = {}
+    for deployment in workload.deployments:
+        name = deployment.program.name
+        owner = deployment.program.options.group or name
+        num_processes[owner] = replicas[name]
+        needed_s[owner] = needed_s.get(owner, 0.0) + visits[name] * deployment.full_batch_item_s
+    return min(num_processes[owner] / seconds for owner, seconds in needed_s.items() if seconds)
 
 
 def compare(

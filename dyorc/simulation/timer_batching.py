@@ -176,7 +176,9 @@ class TimerScheduler:
             call.dispatch()
         self._num_batches += 1
         self._batches[self._num_batches] = batcher, calls
-        reason = FormReason.FULL if len(calls) == batcher.program.options.max_batch_size else FormReason.QUEUE_EMPTIED
+        options = batcher.program.options
+        full = FormReason.FULL if options.batched else FormReason.ALONE
+        reason = full if len(calls) == options.max_batch_size else FormReason.QUEUE_EMPTIED
         operands = [call.operands for call in calls]
         dispatch = DispatchBatch(batcher.replica_id, self._num_batches, batcher.program, operands, calls[0].statics, reason)
         self._turn.actions.append(dispatch)

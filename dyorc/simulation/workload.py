@@ -41,6 +41,8 @@ class Deployment:
             then there is no `base_s` and no `item_s`.
         mean_cost: What a call costs on average, if the program declares a cost, or how many parts it reads, if it reads a
             stream: for the saturation rate.
+        resident_item_bytes: What a call adds to the bytes of the residents that it takes, for each unit of its cost, or for the
+            call if it declares none; all residents that it returns are of that size.
 
     Raises:
         InvalidInputError: If the measured times leave out sizes, are not positive, or come with a line; or if the program reads
@@ -54,6 +56,7 @@ class Deployment:
     measured: Sequence[tuple[int, float]] = ()
     compute: Compute | None = None
     mean_cost: float = 1.0
+    resident_item_bytes: int = 0
 
     def __post_init__(self) -> None:
         if len(self.program.signature.streams) > 1:
@@ -82,6 +85,11 @@ class Deployment:
         """Returns the time of a batch of a program that declares what a call costs, in nanoseconds."""
         call_cost = self.program.call_cost
         return self.batch_ns(len(calls) if call_cost is None else sum(call_cost.compute(call, statics) for call in calls))
+
+    def added_bytes(self, operands: Sequence[TensorRef], statics: tuple[StaticValue, ...]) -> int:
+        """Returns by how much a call's residents are larger than what it takes."""
+        call_cost = self.program.call_cost
+        return round(self.resident_item_bytes * (1 if call_cost is None else call_cost.compute(operands, statics)))
 
     def parts_of(self, operands: Sequence[TensorRef]) -> list[float]:
         """Returns what a call of a program that yields will yield."""
@@ -144,4 +152,17 @@ class Workload:
         for name, number in chosen.items():
             if number < 1:
                 raise InvalidInputError(f"program {name!r} gets {number} replicas, expected at least 1")
+        for group, names in self.groups.items():
+            if len({chosen[name] for name in names}) > 1:
+                numbers = {name: chosen[name] for name in names}
+                raise InvalidInputError(f"the programs of group {group!r} share processes, and get {numbers} replicas")
         return chosen
+
+    @cached_property
+    def groups(self) -> dict[str, list[str]]:
+        """The names of the programs of each group."""
+        groups: dict[str, list[str]] = {}
+        for member in self.programs:
+            if member.options.group is not None:
+                groups.setdefault(member.options.group, []).append(member.name)
+        return groups

@@ -40,6 +40,7 @@ from dyorc.engine.events import BatchDone, Event, PartTaken, ReplicaJoined, Requ
 from dyorc.errors import DeadlineError, InternalError, InvalidInputError
 from dyorc.simulation.plain_evaluation import operand_of, tensor_of
 from dyorc.simulation.reading import ReadingCalls
+from dyorc.simulation.residents import SimulatedResidents, process_of
 from dyorc.simulation.value_draws import value_of
 from dyorc.simulation.workload import NS_PER_S, Deployment
 from dyorc.simulation.yielding import YieldingCalls
@@ -113,6 +114,9 @@ class World:
         observer: Observes what happens.
         missed: Called with each request that misses its deadline, and when; by default that is an error, too.
 
+    Attributes:
+        residents: What its processes hold.
+
     Cost: per batch one push and one pop of a heap; the heap holds what is in flight, and one arrival.
     """
 
@@ -139,11 +143,15 @@ class World:
 
         self._yielding = YieldingCalls(deployments, after, self._link_ns)
         self._reading = ReadingCalls(deployments, after, self._link_ns, observer.dispatched)
+        self._deployments = {d.program.name: d for d in deployments}
+        self.residents = SimulatedResidents()
         self._compute = {d.program.name: d.compute or partial(_drawn, d.program) for d in deployments}
         self._replicas = machines.replicas
         self._scaling = None if isinstance(machines.replicas, Mapping) else machines.replicas
         self._parts: dict[int, list[TensorRef]] = {}
         self._free_ns: dict[str, int] = {}
+        """When each replica has run what it was sent; the replicas of a process take turns."""
+        self._processes: dict[str, str] = {}
         self._cores_ns = None if machines.num_cores is None else [0] * machines.num_cores
         """When each core has run what was given to it, ascending."""
         self._heap: list[tuple[int, int, _Scheduled]] = []
@@ -186,15 +194,20 @@ class World:
         """Schedules a deed."""
         self._schedule(max(at_ns, self.now_ns), deed)
 
-    def join(self, replica_id: str, program: str) -> ReplicaJoined:
+    def join(self, replica_id: str, program: str, process: str = "") -> ReplicaJoined:
         """Adds a replica. Returns the event for the engine."""
-        self._free_ns[replica_id] = self.now_ns
-        return ReplicaJoined(replica_id, program)
+        self._processes[replica_id] = process or replica_id
+        self._free_ns[process or replica_id] = self.now_ns
+        return ReplicaJoined(replica_id, program, process=process)
 
     def _first_events(self) -> Sequence[Event]:
         if not isinstance(self._replicas, Mapping):
             return self._replicas.begin(self)
-        return [self.join(f"{program}#{at}", program) for program, number in self._replicas.items() for at in range(number)]
+        return [
+            self.join(f"{name}#{at}", name, process_of(self._deployments[name].program, at))
+            for name, number in self._replicas.items()
+            for at in range(number)
+        ]
 
     def _tell(self, events: Sequence[Event]) -> None:
         while events:
@@ -218,7 +231,9 @@ class World:
             case FetchValue(fetch_id=fetch_id, tensors=tensors):
                 arrays = tuple(apply_views(tensor.data, tensor.views) for tensor in tensors)
                 self._schedule(self.now_ns + 2 * self._link_ns, ValueFetched(fetch_id, arrays))
-            case ReleaseTensors() | StageTensors():
+            case ReleaseTensors(blocks=blocks):
+                self.residents.release(blocks)
+            case StageTensors():
                 pass  # values travel inline; nothing is stored
             case FailRequest(request_id=request_id, error=DeadlineError()) if self._missed is not None:
                 self._num_open -= 1
@@ -244,7 +259,7 @@ class World:
             case ReplaceReplica(replica_id=replica_id, reason=reason):
                 raise InternalError(f"the engine gave up simulated replica {replica_id}: {reason}")
             case RebuildFailed():
-                raise InternalError(f"a resident was to be rebuilt, and simulated programs have none: {action}")
+                raise InternalError(f"a resident was to be rebuilt, and simulated programs have no `rebuild`: {action}")
             case _:
                 assert_never(action)
 
@@ -262,10 +277,13 @@ class World:
             execute_ns = self._by_cost[name].cost_ns(action.operands, action.statics)
         else:
             execute_ns = self._costs_ns[name][len(action.operands)]
-        ready_ns = max(self.now_ns + self._link_ns, self._free_ns[action.replica_id])
-        end_ns = self._free_ns[action.replica_id] = self._occupy(ready_ns, execute_ns)
-        compute = self._compute[name]
-        outputs = [compute(operands) for operands in action.operands]
+        process = self._processes[action.replica_id]
+        ready_ns = max(self.now_ns + self._link_ns, self._free_ns[process])
+        end_ns = self._free_ns[process] = self._occupy(ready_ns, execute_ns)
+        if action.program.signature.residents:
+            outputs = self.residents.outputs(action, process, self._deployments[name])
+        else:
+            outputs = [self._compute[name](operands) for operands in action.operands]
         self._observer.dispatched(name, outputs, execute_ns)
         done = BatchDone(action.replica_id, action.batch_id, outputs, execute_ns / NS_PER_S)
         self._schedule(end_ns + self._link_ns, done)

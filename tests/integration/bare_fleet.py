@@ -68,6 +68,10 @@ class BareFleet:
     ) -> int:
         """Sends a batch of one call, and returns its number."""
         batch_id = next(self._numbers)
+        if not program.options.batched:  # its statics are structured values
+            specs = program.signature.inputs
+            inputs = [spec.array_of(value, spec.name) for spec, value in zip(specs, (*inputs, *statics), strict=True)]
+            statics = ()
         operands = [self.keep(*inputs)]
         self.fleet.dispatch(
             DispatchBatch(

@@ -8,6 +8,7 @@ import numpy as np
 
 from dyorc.authoring.decisions import when
 from dyorc.authoring.program import program
+from dyorc.authoring.resident import Resident
 from dyorc.authoring.workflow import workflow
 from dyorc.simulation.value_draws import draw, draw_parts
 from dyorc.simulation.workload import MAX_QUEUED_CALLS, Deployment, Number, Numbers, Workload, drawn_program
@@ -102,35 +103,54 @@ def _num_tokens(length: int) -> int:
     return length
 
 
-@program(name="prefill", max_batch_cost=2048, cost=_num_tokens, max_queued_calls=MAX_QUEUED_CALLS)
-def prefill(prompt: Numbers, length: int) -> Numbers:
+_Cache = Resident[float]
+"""What the model knows of a text so far; here, the number that its last call returned."""
+
+
+@program(name="prefill", group="lm", max_batch_cost=2048, cost=_num_tokens, max_queued_calls=MAX_QUEUED_CALLS)
+def prefill(prompt: Numbers, length: int) -> tuple[Numbers, _Cache]:
     """Reads a prompt of so many tokens."""
-    return draw("prefill", prompt)
+    numbers = draw("prefill", prompt)
+    return numbers, numbers.tolist()
 
 
-decode = drawn_program("decode", 64)
-"""Computes the next token."""
+@program(name="decode", group="lm", max_batch_size=64, max_queued_calls=MAX_QUEUED_CALLS)
+def decode(token: Numbers, cache: _Cache) -> tuple[Numbers, _Cache]:
+    """Computes the next token."""
+    numbers = draw("decode", token, np.array(cache))
+    return numbers, numbers.tolist()
 
 
-def chat() -> Workload:
-    """Makes a chat: a prompt of 64 to 1,024 tokens, then 20 to 200 turns of a loop, each of which yields a token."""
+_TOKEN_BYTES = 128 * 1024
+"""Of a cache, as of a model of a few billion parameters."""
 
-    @workflow(name="chat", programs=(prefill, decode))
+
+def chat(max_resident_bytes: int | None = None) -> Workload:
+    """Makes a chat: a prompt of 64 to 1,024 tokens, then 20 to 200 turns of a loop, each of which yields a token.
+
+    Args:
+        max_resident_bytes: How much each process has for caches; None: no limit.
+    """
+    reads, says = (each.with_options(max_resident_bytes=max_resident_bytes) for each in (prefill, decode))
+
+    @workflow(name="chat", programs=(reads, says))
     async def talk(prompt: Number) -> AsyncIterator[Number]:
         length = 64 * (1 + int(float(await cast(Any, prompt)) * _MAX_LENGTH / 64))
-        state = prefill(prompt, length=length)
+        token, cache = reads(prompt, length=length)
         for turn in range(MAX_TURNS):
-            state = decode(state)
-            yield state
-            if turn >= MIN_TURNS and await when(state, lambda token: token < _END_RATIO, likely=False):
+            token, cache = says(token, cache)
+            yield token
+            if turn >= MIN_TURNS and await when(token, lambda token: token < _END_RATIO, likely=False):
                 return
 
     return Workload(
         "chat",
         talk,
         (
-            Deployment(program=prefill, base_s=0.004, item_s=0.00002, num_replicas=2, mean_cost=544),
-            Deployment(program=decode, base_s=0.008, item_s=0.0001, num_replicas=2),
+            Deployment(
+                program=reads, base_s=0.004, item_s=0.00002, num_replicas=2, mean_cost=544, resident_item_bytes=_TOKEN_BYTES
+            ),
+            Deployment(program=says, base_s=0.008, item_s=0.0001, num_replicas=2, resident_item_bytes=_TOKEN_BYTES),
         ),
     )
 

@@ -15,7 +15,7 @@ from dyorc.simulation.simulate import simulate, visits_per_request
 from dyorc.simulation.value_draws import Value, draw_parts
 from dyorc.simulation.workload import Deployment, Number, Workload
 from dyorc.simulation.workloads import workload
-from dyorc.simulation.workloads.streams import STREAMING, follow, listen, prefill, summarise
+from dyorc.simulation.workloads.streams import STREAMING, chat, follow, listen, prefill, summarise
 from dyorc.simulation.world import Machines, World
 
 MS = 1_000_000
@@ -129,7 +129,7 @@ def test_a_result_comes_at_the_end_of_the_stream() -> None:
 def test_a_batch_takes_as_long_as_its_cost_says() -> None:
     @workflow
     async def read(prompt: Number) -> Number:
-        return prefill(prompt, length=100 if await prompt < 0.0015 else 700)
+        return prefill(prompt, length=100 if await prompt < 0.0015 else 700)[0]
 
     subject = Workload("read", read, (Deployment(program=prefill, base_s=0.01, item_s=0.0001, mean_cost=600),))
     parts = run_world(subject, "greedy", [0.0, 100.0, 200.0, 200.0, 200.0])
@@ -142,6 +142,37 @@ def test_every_streaming_workload_can_be_simulated() -> None:
         result = simulate(name, "speculate", load=0.3, num_requests=number)
         assert result.throughput_rps > 0
         assert all(visits > 0.5 for visits in visits_per_request(workload(name)).values())
+
+
+def run_chats(limit: int | None) -> World:
+    """Lets six chats run side by side on one process."""
+    subject = chat(limit)
+    world = World(
+        policy("greedy")(subject.programs, 0), subject.deployments, Machines(subject.num_replicas(1), 100_000), (parts := Parts())
+    )
+    arrivals = [RequestArrived(at, subject.workflow, (tensor_of(at / 1000),)) for at in range(1, 7)]
+    world.run(iter([(at * MS, arrival) for at, arrival in enumerate(arrivals)]))
+    expected = {each.request_id: evaluate(subject.workflow, [operand_of(each.inputs[0])]).answers for each in arrivals}
+    assert parts.answers == expected
+    return world
+
+
+def test_residents_stay_in_their_process_and_end_with_their_chats() -> None:
+    world = run_chats(None)
+    assert not len(world.residents)
+    assert list(world.residents.most_bytes) == ["lm#0"]
+
+
+def test_a_limit_of_residents_holds_and_all_chats_end() -> None:
+    most = run_chats(None).residents.most_bytes["lm#0"]
+    limited = run_chats(most // 2).residents
+    assert limited.most_bytes["lm#0"] < most
+    assert not len(limited)
+
+
+def test_programs_of_a_group_need_as_many_replicas_as_each_other() -> None:
+    with pytest.raises(InvalidInputError, match="the programs of group 'lm' share processes"):
+        chat().num_replicas({"prefill": 1})
 
 
 def test_batching_by_timer_knows_no_parts() -> None:

@@ -46,7 +46,7 @@ async def side_by_side(choices: Sequence[AnswerChoice], runs: Sequence[RunParts]
             async for step in steps:
                 yield step
         return
-    queue: asyncio.Queue[ChoiceStep | BaseException] = asyncio.Queue(len(choices))  # whoever is read slowly, runs slowly
+    queue: asyncio.Queue[ChoiceStep | BaseException] = asyncio.Queue(len(choices))  # what is read slowly runs slowly
 
     async def feed(choice: AnswerChoice, run: RunParts) -> None:
         try:

@@ -180,14 +180,16 @@ class ExecutionPath:
         refs = [ref for ref, spec in zip(inputs, specs, strict=True) if spec.is_plain]
         if (blocked := self._values(refs)) is not None:
             return blocked
-        if (error := self._failure(refs)) is not None:
-            return Raised(error)
+        if (failure := self._failure(refs)) is not None:
+            return Raised(failure)
         try:
             for at, spec in enumerate(specs):
                 if spec.is_plain:
                     inputs[at] = spec.value_of(read_array(inputs[at]), task.callee.signature.owner)
         except InvalidInputError as error:
-            return Raised(error if task is task.request.root else WorkflowError(str(error)))
+            if task is task.request.root:
+                return Raised(error)
+            return Raised(WorkflowError(str(error)))
         return None
 
     def _reply(self, wanted: Any) -> Blocked | Undecided | StreamFull | DyOrcError | tuple[Any]:

@@ -137,8 +137,8 @@ class ExecutionPath:
             if coroutine is None:
                 task = self.segment.task
                 inputs = task.inputs()
-                if task.callee.signature.has_plain_inputs and (stop := self._plain_inputs(task, inputs)) is not None:
-                    return stop
+                if task.callee.signature.has_plain_inputs and (wait := self._plain_inputs(task, inputs)) is not None:
+                    return wait
                 coroutine = self._coroutine = open_coroutine(task, inputs)
                 self._wanted = coroutine.send(None)
             while True:

@@ -5,9 +5,10 @@ import functools
 import http.server
 import os
 import subprocess
-import threading
 from collections.abc import Generator
 from pathlib import Path
+
+from tests.threaded_server import answering
 
 _ROOT = Path(__file__).parents[1]
 PYTHON = _ROOT / ".venv-docs" / "bin" / "python"
@@ -38,11 +39,5 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 @contextlib.contextmanager
 def served(folder: Path) -> Generator[str]:
     """Serves a folder on a free port of loopback, and yields its address."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=folder)) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with answering(functools.partial(_Quiet, directory=folder)) as address:
+        yield address

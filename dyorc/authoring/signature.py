@@ -165,6 +165,11 @@ class OutputSpec:
         """Whether some of it stays in the process of its program."""
         return bool(self.residents)
 
+    @cached_property
+    def is_file(self) -> bool:
+        """Whether it is one file, and nothing beside it."""
+        return self.kind is OutputKind.SINGLE and self.tensors[0].is_file
+
     def build(self, parts: Sequence[Any]) -> Any:
         """Groups `parts`, which are in the order of `tensors`, as the user declared."""
         match self.kind:

@@ -17,7 +17,7 @@ from jaxtyping import AbstractDtype
 
 from dyorc.authoring.resident import ResidentMark
 from dyorc.authoring.values import ContentKind, ValueType, read_image_head
-from dyorc.core.arrays import Array, as_array, as_value
+from dyorc.core.arrays import Array, as_array, as_value, element_of_bytes
 from dyorc.core.tensor import TENSOR_TYPES, DType, Shape
 from dyorc.errors import DefinitionError, InvalidInputError
 
@@ -121,6 +121,11 @@ class TensorSpec:
     @property
     def is_plain(self) -> bool:
         """Whether a workflow that takes it gets a plain value, and no Ref."""
+        return False
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is the bytes of a file."""
         return False
 
     @cached_property
@@ -227,12 +232,6 @@ class Encoded(bytes):
     """The bytes of a structured value, which needs no further check."""
 
 
-def _array_of(item: bytes) -> Array:
-    array = np.empty((), object)
-    array[()] = item
-    return array
-
-
 @dataclass(frozen=True)
 class ValueSpec(TensorSpec):
     """One declared structured value: a tensor of BYTES of rank 0. See `dyorc.authoring.values`.
@@ -267,19 +266,23 @@ class ValueSpec(TensorSpec):
     @cached_property
     def default_array(self) -> Array | None:
         """Its default as an array; None if there is none."""
-        return None if self.default is None else _array_of(Encoded(self.default))
+        return None if self.default is None else element_of_bytes(Encoded(self.default))
 
     @property
     def is_plain(self) -> bool:
         """Whether workflows see it as a plain value among their inputs, not as a Ref: it is no file."""
         return self.kind in (ContentKind.TEXT, ContentKind.JSON)
 
+    @property
+    def is_file(self) -> bool:
+        return not self.is_plain
+
     def array_of(self, value: Any, label: str) -> Array:
         if self.type is None:
             return super().array_of(value, label)
         if isinstance(value, np.ndarray) and not value.ndim and type(value[()]) is Encoded:
             return value
-        return _array_of(self.type.encode(value, label))
+        return element_of_bytes(self.type.encode(value, label))
 
     def value_of(self, array: Array, owner: str) -> Any:
         return as_value(array) if self.type is None else self.type.decode(bytes(array[()]), f"{owner}: {self.name!r}")

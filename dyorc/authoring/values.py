@@ -14,6 +14,7 @@ from typing import Any, Self, get_type_hints
 
 from typing_extensions import is_typeddict
 
+from dyorc.authoring.resident import ResidentMark
 from dyorc.errors import DefinitionError, InvalidInputError
 
 MAX_IMAGE_PIXELS = 64 * 1024 * 1024
@@ -112,11 +113,6 @@ class ValueType:
     def is_scalar(self) -> bool:
         """Whether it is a bool, int, float or str, which a request may pass as a parameter."""
         return self.annotation in (bool, int, float, str)
-
-    @property
-    def is_file(self) -> bool:
-        """Whether it is the bytes of a file, which may be large, and stay a Ref in workflows."""
-        return self.kind not in (ContentKind.TEXT, ContentKind.JSON)
 
     @cached_property
     def schema(self) -> dict[str, Any]:
@@ -225,7 +221,7 @@ def _kind_of(annotation: Any) -> ContentKind | None:
 
 def has_tensors(annotation: Any) -> bool:
     """Returns whether an annotation is a tensor, or a dataclass or TypedDict that has one among its fields."""
-    if hasattr(annotation, "dim_str") or any(hasattr(mark, "is_consumed") for mark in getattr(annotation, "__metadata__", ())):
+    if hasattr(annotation, "dim_str") or any(isinstance(mark, ResidentMark) for mark in getattr(annotation, "__metadata__", ())):
         return True
     if hasattr(annotation, "__metadata__"):  # Annotated
         return has_tensors(annotation.__origin__)
@@ -296,7 +292,7 @@ def _plain(value: Any) -> Any:
 
 
 def _problems(error: Any, label: str) -> str:
-    """Returns what pydantic by_json, each with the path of its field."""
+    """Returns what pydantic found, each with the path of its field."""
     problems = error.errors(include_url=False, include_context=False)
     shown = [
         f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}, got {_short(problem['input'])}"

@@ -58,55 +58,68 @@ class Operations:
 
     def infer(self, model: str, inputs: Mapping[str, Any], options: Options, retries: Retries | None) -> Flow[Answer]:
         """Runs a model."""
-        deadline_s = self.deadline_s(options.timeout_s)
-        try:
-            metadata = yield from self.metadata_by(model, options.version, deadline_s)
-            request = infer_request(model_path(model, options.version, api_paths.INFER), metadata, inputs, options)
-            reply = yield from self._run(request, metadata, deadline_s, retries)
-        except ClientError:
-            self._forget(model, options.version)
-            raise
+
+        def request(metadata: ModelMetadata) -> PreparedRequest:
+            return infer_request(model_path(model, options.version, api_paths.INFER), metadata, inputs, options)
+
+        reply = yield from self._ask(model, options, self.deadline_s(options.timeout_s), retries, request)
         return answer_of(reply)
 
     def stream(self, model: str, inputs: Mapping[str, Any], options: Options, retries: Retries | None) -> Parts:
         """Runs a model that answers in parts. Once it has begun to answer, the request is not sent again."""
+
+        def request(metadata: ModelMetadata) -> PreparedRequest:
+            return infer_request(model_path(model, options.version, api_paths.INFER_STREAM), metadata, inputs, options)
+
         deadline_s = self.deadline_s(options.timeout_s)
-        try:
-            metadata = yield from self.metadata_by(model, options.version, deadline_s)
-            request = infer_request(model_path(model, options.version, api_paths.INFER_STREAM), metadata, inputs, options)
-            request = request.with_header("accept", media_types.FRAMES)
-            reply = yield from self._run(request, metadata, deadline_s, retries, is_streamed=True)
-        except ClientError:
-            self._forget(model, options.version)
-            raise
+        reply = yield from self._ask(model, options, deadline_s, retries, request, media_types.FRAMES)
         if (kind := reply.headers.get("content-type", "").partition(";")[0].strip()) != media_types.FRAMES:
             raise malformed(f"the server answered a stream with {kind!r}, expected {media_types.FRAMES!r}")
         yield from self._read_parts(FrameReader(self._max_part_bytes), deadline_s, lambda part: part.value)
 
     def run(self, model: str, values: Mapping[str, Any], options: Options, retries: Retries | None) -> Flow[Any]:
         """Runs a model on plain values."""
-        deadline_s = self.deadline_s(options.timeout_s)
-        try:
-            metadata = yield from self.metadata_by(model, options.version, deadline_s)
-            request = run_request(model, metadata, values, options)
-            reply = yield from self._run(request, metadata, deadline_s, retries)
-        except ClientError:
-            self._forget(model, options.version)
-            raise
+
+        def request(metadata: ModelMetadata) -> PreparedRequest:
+            return run_request(model, metadata, values, options)
+
+        reply = yield from self._ask(model, options, self.deadline_s(options.timeout_s), retries, request)
         return run_answer(reply)
 
     def run_stream(self, model: str, values: Mapping[str, Any], options: Options, retries: Retries | None) -> Parts:
         """Runs a model on plain values, and emits the parts of its answer."""
+
+        def request(metadata: ModelMetadata) -> PreparedRequest:
+            return run_request(model, metadata, values, options)
+
         deadline_s = self.deadline_s(options.timeout_s)
+        reply = yield from self._ask(model, options, deadline_s, retries, request, media_types.EVENTS)
+        check_events(reply)
+        yield from self._read_parts(EventReader(self._max_part_bytes), deadline_s, lambda part: part)
+
+    def _ask(
+        self,
+        model: str,
+        options: Options,
+        deadline_s: float,
+        retries: Retries | None,
+        request_for: Callable[[ModelMetadata], PreparedRequest],
+        stream_as: str | None = None,
+    ) -> Flow[Reply]:
+        """Sends the request that fits a model's metadata. These are read again after an error of the client's.
+
+        Args:
+            stream_as: The media type of the answer, if it is to come in parts.
+        """
         try:
             metadata = yield from self.metadata_by(model, options.version, deadline_s)
-            request = run_request(model, metadata, values, options).with_header("accept", media_types.EVENTS)
-            reply = yield from self._run(request, metadata, deadline_s, retries, is_streamed=True)
+            request = request_for(metadata)
+            if stream_as is not None:
+                request = request.with_header("accept", stream_as)
+            return (yield from self._run(request, metadata, deadline_s, retries, is_streamed=stream_as is not None))
         except ClientError:
             self._forget(model, options.version)
             raise
-        check_events(reply)
-        yield from self._read_parts(EventReader(self._max_part_bytes), deadline_s, lambda part: part)
 
     def _read_parts(self, reader: FrameReader | EventReader, deadline_s: float, value_of: Callable[[Any], Any]) -> Parts:
         """Emits the parts of an answer that has begun."""

@@ -183,6 +183,13 @@ def numpy_to_torch(array: Array) -> Any:
     return torch.from_numpy(array)
 
 
+def element_of_bytes(item: bytes) -> Array:
+    """Returns a tensor of BYTES of rank 0."""
+    array = np.empty((), object)
+    array[()] = item
+    return array
+
+
 def apply_views(array: Array, views: Iterable[Index]) -> Array:
     """Returns the array seen through the indices of a `TensorRef`. Copies nothing."""
     for index in views:

@@ -34,6 +34,8 @@ from dyorc.transport.outbox import num_bytes_of
 
 T = TypeVar("T")
 
+_LONG_BYTES = 64 * 2**10
+
 
 class InferenceService:
     """Runs requests.
@@ -108,6 +110,11 @@ class InferenceService:
     def memory(self) -> RequestMemory:
         """Returns the memory of one request; enter it until the answer is made."""
         return RequestMemory(self.backend.tensors, self.clients, self.config.max_request_bytes)
+
+    async def decoded(self, num_bytes: int, decode: Callable[..., T], *arguments: object) -> T:
+        """Returns what `decode` makes of a body of JSON, or a form, of so many bytes; a long one is decoded on a thread, where it
+        would keep the event loop busy for milliseconds."""
+        return await self.off_loop.run(decode, *arguments) if num_bytes > _LONG_BYTES else decode(*arguments)
 
     async def infer(
         self,

@@ -29,14 +29,13 @@ METRICS = "/metrics"
 RUN_MODEL = "/run"
 MCP = "/mcp"
 
-OPENAI = "/v1"
-OPENAI_MODELS = f"{OPENAI}/models"
-CHAT_COMPLETIONS = f"{OPENAI}/chat/completions"
-COMPLETIONS = f"{OPENAI}/completions"
-RESPONSES = f"{OPENAI}/responses"
-EMBEDDINGS = f"{OPENAI}/embeddings"
-RERANKINGS = f"{OPENAI}/rerank"
-OPENAI_PATHS = frozenset({OPENAI_MODELS, CHAT_COMPLETIONS, COMPLETIONS, RESPONSES, EMBEDDINGS, RERANKINGS})
+OPENAI_MODELS = "/v1/models"
+CHAT_COMPLETIONS = "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"
+RESPONSES = "/v1/responses"
+EMBEDDINGS = "/v1/embeddings"
+RERANKINGS = "/v1/rerank"
+_OPENAI_PATHS = frozenset({OPENAI_MODELS, CHAT_COMPLETIONS, COMPLETIONS, RESPONSES, EMBEDDINGS, RERANKINGS})
 
 INFER = "infer"
 INFER_STREAM = "infer_stream"
@@ -80,6 +79,11 @@ def run_path(model: str, version: str | None = None) -> str:
     """Returns the path that runs a model on plain values."""
     path = f"{RUN_MODEL}/{quote(model, safe='')}"
     return path if version is None else f"{path}/versions/{quote(version, safe='')}"
+
+
+def is_openai(path: str) -> bool:
+    """Returns whether a path is a route of OpenAI's API."""
+    return path in _OPENAI_PATHS or path.startswith(f"{OPENAI_MODELS}/")
 
 
 def grpc_path(call: str) -> str:

@@ -359,20 +359,13 @@ class ProgramExecutor:
     def _encoded(self, spec: ValueSpec, part: Any, num_calls: int, verb: str) -> Rows:
         """Returns an output of structured values, one for each call."""
         where = f"program {self._program.name!r} {verb}"
-        if not isinstance(part, list | tuple):
-            raise InvalidInputError(f"{where} a {type(part).__name__} as {spec.name!r}, expected a list with one value per row")
-        if len(part) != num_calls:
-            raise InvalidInputError(f"{where} {len(part)} values as {spec.name!r}, expected {num_calls}, one per row")
-        return [spec.array_of(value, f"{where} {spec.name!r} of row {row}") for row, value in enumerate(part)]
+        values = _one_per_row(part, num_calls, where, spec.name, "value", "values")
+        return [spec.array_of(value, f"{where} {spec.name!r} of row {row}") for row, value in enumerate(values)]
 
     def _take(self, name: str, part: Any, num_calls: int, verb: str) -> ResidentRows:
         """Returns an output that stays here: one object per call, with its size."""
         where = f"program {self._program.name!r} {verb}"
-        if not isinstance(part, list | tuple):
-            raise InvalidInputError(f"{where} a {type(part).__name__} as {name!r}, expected a list with one object per row")
-        objects: list[Any] = list(part)  # pyright: ignore[reportUnknownArgumentType]
-        if len(objects) != num_calls:
-            raise InvalidInputError(f"{where} {len(objects)} residents as {name!r}, expected {num_calls}, one per row")
+        objects = _one_per_row(part, num_calls, where, name, "object", "residents")
         for row, resident in enumerate(objects):
             if resident is None:
                 raise InvalidInputError(f"{where} None as {name!r} of row {row}, expected an object")
@@ -409,6 +402,16 @@ class ProgramExecutor:
             spec.name: [(axis, *sources[dim.name]) for axis, dim in enumerate(spec.dims) if dim.name in sources]
             for spec in signature.outputs.tensors
         }
+
+
+def _one_per_row(part: Any, num_calls: int, where: str, name: str, kind: str, kinds: str) -> list[Any]:
+    """Returns an output that is a list, checked to have one of a kind for each call."""
+    if not isinstance(part, list | tuple):
+        raise InvalidInputError(f"{where} a {type(part).__name__} as {name!r}, expected a list with one {kind} per row")
+    objects: list[Any] = list(part)  # pyright: ignore[reportUnknownArgumentType]
+    if len(objects) != num_calls:
+        raise InvalidInputError(f"{where} {len(objects)} {kinds} as {name!r}, expected {num_calls}, one per row")
+    return objects
 
 
 def load_error(program: str, error: BaseException) -> ProgramLoadError:

@@ -14,9 +14,9 @@ def test_every_check_passes(door: Door) -> None:
     if missing := door.find_missing():
         pytest.skip(f"this machine lacks {missing} (make conformance-doors, .ci/run)")
     with no_leaks():
-        (found,) = try_all([door])
-    assert found.rows
-    assert [row for row in found.rows if not row.is_passed] == []
+        (table,) = try_all([door])
+    assert table.rows
+    assert [row for row in table.rows if not row.is_passed] == []
 
 
 def test_what_a_machine_lacks_is_a_row_and_no_pass() -> None:

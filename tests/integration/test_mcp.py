@@ -110,8 +110,8 @@ async def test_a_picture_is_image_content(stack: Stack, mode: str) -> None:
         answer = await client.call_tool("thumbnail", {"image": base64.b64encode(picture()).decode(), "side": 2})
     content: Any = answer.content[0]
     assert (content.type, content.mime_type) == ("image", "image/png")
-    found = PIL.Image.open(io.BytesIO(base64.b64decode(content.data)))
-    assert (np.asarray(found) == np.asarray(dyorc.run(values.thumbnail, picture(), 2))).all()
+    image = PIL.Image.open(io.BytesIO(base64.b64decode(content.data)))
+    assert (np.asarray(image) == np.asarray(dyorc.run(values.thumbnail, picture(), 2))).all()
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -128,14 +128,14 @@ async def test_parts_are_progress(stack: Stack, mode: str) -> None:
 
 
 async def test_a_cancelled_call_cancels_its_request(stack: Stack) -> None:
-    begun = asyncio.Event()
+    first_part = asyncio.Event()
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
-        begun.set()
+        first_part.set()
 
     async with Client(url_of(stack)) as client:
         call = asyncio.create_task(client.call_tool("endless", {"text": "x"}, progress_callback=note))
-        await asyncio.wait_for(begun.wait(), TIMEOUT_S)
+        await asyncio.wait_for(first_part.wait(), TIMEOUT_S)
         assert stack.service.admission.num_requests == 1
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -146,17 +146,17 @@ async def test_a_cancelled_call_cancels_its_request(stack: Stack) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_client_that_goes_away_cancels_its_request(stack: Stack, mode: str) -> None:
-    begun = asyncio.Event()
+    first_part = asyncio.Event()
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
-        begun.set()
+        first_part.set()
 
     async def call() -> None:
         async with Client(url_of(stack), mode=mode) as client:
             await client.call_tool("endless", {"text": "x"}, progress_callback=note)
 
     task = asyncio.create_task(call())
-    await asyncio.wait_for(begun.wait(), TIMEOUT_S)
+    await asyncio.wait_for(first_part.wait(), TIMEOUT_S)
     task.cancel()
     await asyncio.wait([task])
     await wait_until_async(lambda: stack.service.admission.num_requests == 0, "the request ends")

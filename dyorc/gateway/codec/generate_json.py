@@ -8,25 +8,21 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from dyorc.authoring.spec import TensorSpec
 from dyorc.core.arrays import Array
 from dyorc.core.tensor import DType
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.codec.json_inputs import Input, read_inputs
+from dyorc.gateway.codec.json_objects import read_object
 from dyorc.gateway.codec.json_outputs import AnswerForm, texts, wanted_outputs
 from dyorc.gateway.codec.json_pieces import json_parts
 from dyorc.gateway.infer_request import InferRequest, make_request
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.protocol.parameter_names import EXPLAIN
-from dyorc.protocol.wire_errors import reason_of_json
 
 _MAX_DEPTH = 32
 """How deeply an input's value may be nested; no tensor has more dimensions."""
-
-_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 def decode_generate(body: bytes | memoryview, model: Model, memory: RequestMemory) -> InferRequest:
@@ -55,12 +51,7 @@ def decode_generate(body: bytes | memoryview, model: Model, memory: RequestMemor
 
 
 def _fields_of(body: bytes | memoryview) -> dict[str, Any]:
-    try:
-        fields = _decoder.decode(body) if len(body) else {}
-    except RecursionError as error:
-        raise InvalidInputError("the request's JSON is nested too deeply") from error
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"the request's {reason_of_json(error)}") from error
+    fields = read_object(body) if len(body) else {}
     nested = fields.pop("parameters", {})
     if not isinstance(nested, dict):
         raise InvalidInputError("'parameters' is not an object")

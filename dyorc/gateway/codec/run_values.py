@@ -18,25 +18,25 @@ import orjson
 from dyorc.authoring.signature import OutputKind, StaticSpec
 from dyorc.authoring.spec import TensorSpec, ValueSpec
 from dyorc.authoring.values import ContentKind, content_type_of
-from dyorc.core.arrays import Array
+from dyorc.core.arrays import Array, element_of_bytes
 from dyorc.core.tensor import DType
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.codec.form_fields import FormField, read_form
 from dyorc.gateway.codec.generate_json import as_input
 from dyorc.gateway.codec.json_inputs import read_inputs
+from dyorc.gateway.codec.json_objects import read_object
 from dyorc.gateway.codec.json_outputs import texts
 from dyorc.gateway.infer_request import InferRequest, make_request
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.protocol import media_types
-from dyorc.protocol.wire_errors import reason_of_json
 
 _FORM = "multipart/form-data"
 _URL_FORM = "application/x-www-form-urlencoded"
 _TEXT = "text/plain"
 _ANY_FILE = "application/octet-stream"
 
-_decoder = msgspec.json.Decoder(dict[str, Any])
+_ADVICE = "; expected an object with a key for each parameter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def decode_run(sent: RunBody, model: Model, memory: RequestMemory, request_id: s
     Raises:
         InvalidInputError: If it is malformed or does not fit the model; names the parameter.
     """
-    specs = {spec.name: spec for spec in model.signature.parameters if not hasattr(spec, "is_async")}
+    specs = {spec.name: spec for spec in model.signature.parameters}
     given = _given(sent, model, specs)
     arrays: dict[str, Array] = {}
     parameters: dict[str, Any] = {}
@@ -92,12 +92,12 @@ def _given(sent: RunBody, model: Model, specs: Mapping[str, Any]) -> dict[str, A
     elif not len(sent.body):
         body = {}
     elif kind in (media_types.JSON, "") or kind.endswith("+json"):
-        body = _json(sent.body)
+        body = read_object(sent.body, _ADVICE)
     elif kind == _URL_FORM:
         # curl says so of all that it sends by -d
         is_json = bytes(sent.body[:1]) == b"{"
         pairs = [] if is_json else parse_qsl(_utf8(bytes(sent.body), "the form"), keep_blank_values=True)
-        body = _json(sent.body) if is_json else {name: FormField(value.encode()) for name, value in pairs}
+        body = read_object(sent.body, _ADVICE) if is_json else {name: FormField(value.encode()) for name, value in pairs}
     else:
         body = {_only_file(kind, model, specs): FormField(bytes(sent.body))}
     if twice := sorted(body.keys() & query.keys()):
@@ -105,22 +105,11 @@ def _given(sent: RunBody, model: Model, specs: Mapping[str, Any]) -> dict[str, A
     return query | body
 
 
-def _json(body: bytes | memoryview) -> dict[str, Any]:
-    try:
-        return _decoder.decode(body)
-    except RecursionError as error:
-        raise InvalidInputError("the request's JSON is nested too deeply") from error
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
-        raise InvalidInputError(
-            f"the request's {reason_of_json(error)}; expected an object with a key for each parameter"
-        ) from error
-
-
 def _only_file(kind: str, model: Model, specs: Mapping[str, Any]) -> str:
     """Returns the parameter that a body of a media type is for."""
 
     def takes(spec: Any) -> bool:
-        if isinstance(spec, ValueSpec) and not spec.is_plain:
+        if isinstance(spec, ValueSpec) and spec.is_file:
             return spec.kind is not ContentKind.IMAGE or kind.startswith("image/") or kind == _ANY_FILE
         is_text = kind == _TEXT and (
             (isinstance(spec, StaticSpec) and spec.type is str) or (isinstance(spec, ValueSpec) and spec.kind is ContentKind.TEXT)
@@ -138,18 +127,19 @@ def _only_file(kind: str, model: Model, specs: Mapping[str, Any]) -> str:
 
 
 def _value(spec: ValueSpec, value: Any, model: Model) -> Array:
-    label = f"{model.signature.owner}: {spec.name!r}"
-    array = np.empty((), object)
+    return element_of_bytes(_bytes_of(spec, value, f"{model.signature.owner}: {spec.name!r}"))
+
+
+def _bytes_of(spec: ValueSpec, value: Any, label: str) -> bytes:
+    """Returns a structured value as its bytes."""
     if isinstance(value, FormField):
-        array[()] = value.data if spec.kind is not ContentKind.JSON else _json_of_field(spec, value.data)
-    elif spec.kind is ContentKind.JSON:
-        array[()] = msgspec.json.encode(value)
-    elif not isinstance(value, str):
+        return value.data if spec.kind is not ContentKind.JSON else _json_of_field(spec, value.data)
+    if spec.kind is ContentKind.JSON:
+        return msgspec.json.encode(value)
+    if not isinstance(value, str):
         expected = "a text" if spec.kind is ContentKind.TEXT else "the file as base64, or a data URL"
         raise InvalidInputError(f"{label} is {_shown(value)}, expected {expected}")
-    else:
-        array[()] = value.encode() if spec.kind is ContentKind.TEXT else _from_base64(value, label)
-    return array
+    return value.encode() if spec.kind is ContentKind.TEXT else _from_base64(value, label)
 
 
 def _json_of_field(spec: ValueSpec, data: bytes) -> bytes:
@@ -226,12 +216,9 @@ def encode_run(model: Model, arrays: Sequence[Array]) -> RunAnswer:
     Raises:
         InvalidInputError: If a BYTES output is not UTF-8.
     """
-    outputs = model.signature.outputs
-    if outputs.kind is OutputKind.SINGLE:
-        (spec,), (array,) = outputs.tensors, arrays
-        if isinstance(spec, ValueSpec) and not spec.is_plain:
-            data = bytes(array[()])
-            return RunAnswer(content_type_of(data), data)
+    if model.signature.outputs.is_file:
+        data = bytes(arrays[0][()])
+        return RunAnswer(content_type_of(data), data)
     return RunAnswer(media_types.JSON, encode_run_json(model, arrays))
 
 

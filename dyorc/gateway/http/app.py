@@ -20,7 +20,7 @@ from dyorc.gateway.live_feed import LiveFeed
 from dyorc.gateway.metrics import Metrics
 from dyorc.gateway.request_records import Records
 from dyorc.gateway.service import InferenceService
-from dyorc.protocol.api_paths import MCP, OPENAI
+from dyorc.protocol.api_paths import MCP, is_openai
 
 _INFERENCE_METHODS = ("OPTIONS", "POST")
 
@@ -69,14 +69,14 @@ class Gateway:
         try:
             authenticate(self._access, scope)
         except ClientError as error:
-            if self._openai.takes(scope["path"]):
+            if is_openai(scope["path"]):
                 await write_openai_error(send, error, [CHALLENGE] if isinstance(error, AuthenticationError) else ())
                 return
             await refuse(scope, send, error)
             if (target := target_of(scope["path"])) is not None:
                 self._origins.record_refusal(arrival_of(scope), error, lambda: target.model)
             return
-        if scope["path"].startswith(OPENAI) and self._openai.takes(scope["path"]) and scope["method"] != "OPTIONS":
+        if is_openai(scope["path"]) and scope["method"] != "OPTIONS":
             await self._openai(scope, receive, send)
             return
         if self._mcp is not None and scope["path"] == MCP and scope["method"] != "OPTIONS":

@@ -25,8 +25,6 @@ from dyorc.protocol.api_paths import (
     LIVE_NOW,
     MCP,
     MODELS,
-    OPENAI_MODELS,
-    OPENAI_PATHS,
     REPOSITORY_INDEX,
     REQUESTS,
     RUN_MODEL,
@@ -34,6 +32,7 @@ from dyorc.protocol.api_paths import (
     STATISTICS,
     TRACE,
     UI,
+    is_openai,
 )
 from dyorc.protocol.header_names import API_KEY, AUTHORIZATION, Header
 
@@ -85,7 +84,7 @@ async def refuse(scope: Scope, send: Send, error: DyOrcError) -> None:
 def _check_path(tenant: Tenant, path: str) -> None:
     if path in _LISTS or path.startswith((JOBS, REQUESTS)):  # jobs and requests are looked up among the tenant's own
         return
-    if path in OPENAI_PATHS or path.startswith(f"{OPENAI_MODELS}/") or path.startswith(f"{RUN_MODEL}/"):
+    if is_openai(path) or path.startswith(f"{RUN_MODEL}/"):
         return  # the model of a request is checked where it is looked up
     if path.startswith(_MODELS):
         tenant.check_model(path[len(_MODELS) :].partition("/")[0])

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import structlog
 from starlette.types import Receive, Scope, Send
@@ -27,11 +27,10 @@ from dyorc.gateway.http.inference_answers import (
     write_answer,
     write_error,
 )
-from dyorc.gateway.http.middleware import EXCHANGE, arrival_of, ids_of, tenant_of
+from dyorc.gateway.http.middleware import arrival_of, ids_of, tenant_of
 from dyorc.gateway.http.request_bodies import BodyReader
-from dyorc.gateway.http.server_exchange import ServerExchange
 from dyorc.gateway.infer_request import InferRequest
-from dyorc.gateway.origins import Arrival, NewSteps, note_written, steps_of
+from dyorc.gateway.origins import NewSteps, note_written, steps_of
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.service import InferenceService
 from dyorc.protocol import media_types
@@ -41,9 +40,6 @@ from dyorc.telemetry.record import Origin
 _log = structlog.get_logger("dyorc.gateway")
 
 T = TypeVar("T")
-
-_LONG_BYTES = 64 * 2**10
-"""A longer body of JSON, or a form, is decoded on a thread: it would keep the event loop busy for milliseconds."""
 
 
 class AdmittedRequest(NamedTuple):
@@ -206,11 +202,10 @@ class InferenceRoutes:
     ) -> tuple[InferRequest, Origin | None]:
         """Reads a request, and returns it with its origin, if it is recorded."""
         body = await self._bodies.read(incoming.head, incoming.receive, memory, incoming.ticket)
-        origins, exchange = self._service.origins, cast(ServerExchange, incoming.scope[EXCHANGE])
-        traced = origins.traced(incoming.head.caller)
-        arrival = Arrival("http", exchange.ids, exchange.arrived_ns, len(body), exchange.read_ns, traced)
-        is_long = len(body) > _LONG_BYTES and incoming.head.json_bytes is None  # raw tensors are only looked at
-        request = await self._service.off_loop.run(decode, body) if is_long else decode(body)
+        origins = self._service.origins
+        arrival = arrival_of(incoming.scope, num_bytes=len(body)).traced_as(origins.traced(incoming.head.caller))
+        num_read = len(body) if incoming.head.json_bytes is None else 0  # raw tensors are only looked at
+        request = await self._service.decoded(num_read, decode, body)
         return request, origins.of(request, arrival)
 
     async def _run(self, incoming: AdmittedRequest, work: DecodedRequest[T]) -> T:

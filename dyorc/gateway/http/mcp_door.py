@@ -28,10 +28,10 @@ from dyorc.gateway.codec.http_errors import status_of
 from dyorc.gateway.codec.run_values import RunBody, decode_run, encode_run_json
 from dyorc.gateway.http.disconnects import CancelledWithClient
 from dyorc.gateway.http.heads import read_head
-from dyorc.gateway.http.mcp_tools import is_file, is_wrapped, tool_schemas
-from dyorc.gateway.http.middleware import EXCHANGE, arrival_of, ids_of, tenant_of
+from dyorc.gateway.http.mcp_tools import is_wrapped, tool_schemas
+from dyorc.gateway.http.middleware import arrival_of, ids_of, tenant_of
 from dyorc.gateway.infer_request import InferRequest
-from dyorc.gateway.origins import Arrival, note_written
+from dyorc.gateway.origins import note_written
 from dyorc.gateway.service import InferenceService
 from dyorc.protocol import media_types
 from dyorc.telemetry.record import Origin
@@ -39,9 +39,6 @@ from dyorc.version import version
 
 _log = structlog.get_logger("dyorc.gateway")
 _decoder = msgspec.json.Decoder()
-
-_LONG_BYTES = 64 * 2**10
-"""Longer arguments are decoded on a thread."""
 
 
 class McpDoor:
@@ -136,7 +133,7 @@ class _Call:
             def decode() -> InferRequest:
                 return decode_run(RunBody(body, media_types.JSON), model, memory, head.request_id)
 
-            request = await service.off_loop.run(decode) if len(body) > _LONG_BYTES else decode()
+            request = await service.decoded(len(body), decode)
             origin = self._origin(request, len(body), service.origins.traced(head.caller))
             limit_s = head.timeout_s
             if model.is_streaming:
@@ -152,13 +149,12 @@ class _Call:
 
     def _origin(self, request: InferRequest, num_bytes: int, traced: Any) -> Origin | None:
         assert self._context.request is not None
-        exchange = self._context.request.scope[EXCHANGE]
-        arrival = Arrival("http", exchange.ids, exchange.arrived_ns, num_bytes, exchange.read_ns, traced)
+        arrival = arrival_of(self._context.request.scope, num_bytes=num_bytes).traced_as(traced)
         return self._service.origins.of(request, arrival)
 
     def _block(self, arrays: list[Array]) -> mcp.ContentBlock:
         """Returns an answer, or a part of one, as content: a file as it is, all else as the text of its JSON."""
-        if is_file(self._model):
+        if self._model.signature.outputs.is_file:
             return _file_content(bytes(arrays[0][()]), self._model.name)
         return mcp.TextContent(text=encode_run_json(self._model, arrays).decode())
 
@@ -185,7 +181,7 @@ def _tool(model: Model) -> mcp.Tool:
 
 
 def _result(model: Model, blocks: Sequence[mcp.ContentBlock]) -> mcp.CallToolResult:
-    if is_file(model):
+    if model.signature.outputs.is_file:
         return mcp.CallToolResult(content=list(blocks))
     values = [_decoder.decode(block.text) for block in blocks if isinstance(block, mcp.TextContent)]
     value = values if model.is_streaming else values[0]

@@ -2,8 +2,6 @@
 
 from typing import Any, NamedTuple
 
-from dyorc.authoring.signature import OutputKind
-from dyorc.authoring.spec import ValueSpec
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.http.run_description import answer_schema, parameters_schema
 
@@ -18,7 +16,7 @@ class ToolSchemas(NamedTuple):
 def tool_schemas(model: Model) -> ToolSchemas:
     """Returns the schemas of a workflow."""
     arguments = parameters_schema(model)
-    if is_file(model):
+    if model.signature.outputs.is_file:
         return ToolSchemas(arguments, None)
     answer = answer_schema(model)
     if not is_wrapped(model):
@@ -27,13 +25,6 @@ def tool_schemas(model: Model) -> ToolSchemas:
     value = {"type": "array", "items": answer} if model.is_streaming else answer
     wrapped = {"type": "object", "properties": {"result": value}, "required": ["result"]}
     return ToolSchemas(arguments, wrapped if definitions is None else wrapped | {"$defs": definitions})
-
-
-def is_file(model: Model) -> bool:
-    """Returns whether an answer, or each part of it, is one file."""
-    outputs = model.signature.outputs
-    first = outputs.tensors[0]
-    return outputs.kind is OutputKind.SINGLE and isinstance(first, ValueSpec) and not first.is_plain
 
 
 def is_wrapped(model: Model) -> bool:

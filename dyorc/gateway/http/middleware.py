@@ -23,10 +23,10 @@ def ids_of(scope: Scope) -> Ids:
     return ids
 
 
-def arrival_of(scope: Scope, transport: str = "http") -> Arrival:
-    """Returns the arrival of a request that was refused."""
+def arrival_of(scope: Scope, transport: str = "http", num_bytes: int = 0) -> Arrival:
+    """Returns the arrival of a request, whose body has so many bytes; of one that was refused, they do not matter."""
     exchange = scope[EXCHANGE]
-    return Arrival(transport, exchange.ids, exchange.arrived_ns, 0, exchange.read_ns)
+    return Arrival(transport, exchange.ids, exchange.arrived_ns, num_bytes, exchange.read_ns)
 
 
 def tenant_of(scope: Scope) -> Tenant:

@@ -87,7 +87,7 @@ def _schema(spec: TensorSpec, definitions: dict[str, Any]) -> dict[str, Any]:
 def _operation(model: Model, schemas: dict[str, Any]) -> dict[str, Any]:
     signature = model.signature
     parameters = _hoisted(parameters_schema(model), model.name, schemas)
-    files = [spec for spec in signature.inputs if isinstance(spec, ValueSpec) and not spec.is_plain]
+    files = [spec for spec in signature.inputs if isinstance(spec, ValueSpec) and spec.is_file]
     content: dict[str, Any] = {media_types.JSON: {"schema": parameters}}
     if files:
         binary = {spec.name: {"type": "string", "format": "binary"} for spec in files}
@@ -108,9 +108,7 @@ _ERROR = {"description": "An error", "content": {media_types.JSON: {"schema": {"
 
 
 def _answer(model: Model, schemas: dict[str, Any]) -> dict[str, Any]:
-    outputs = model.signature.outputs
-    first = outputs.tensors[0]
-    if outputs.kind is OutputKind.SINGLE and isinstance(first, ValueSpec) and not first.is_plain and not model.is_streaming:
+    if model.signature.outputs.is_file and not model.is_streaming:
         return {"description": "The file", "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}}}
     schema = _hoisted(answer_schema(model), model.name, schemas)
     events = {media_types.EVENTS: {"schema": {"type": "string"}}}

@@ -126,7 +126,7 @@ _TOKEN_BYTES = 128 * 1024
 
 
 def chat(max_resident_bytes: int | None = None) -> Workload:
-    """Makes a chat: a prompt of 64 to 1,024 tokens, then 20 to 200 turns of a loop, each of which yields a token.
+    """Makes a chat: a prompt of 64 to 1,024 tokens, then a loop of 20 to 200 turns that yields a token at each.
 
     Args:
         max_resident_bytes: How much each process has for caches; None: no limit.

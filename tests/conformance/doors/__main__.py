@@ -51,20 +51,20 @@ def main() -> int:
     names = arguments.doors.split(",")
     if unknown := set(names) - set(DOORS):
         parser.error(f"no such door: {', '.join(sorted(unknown))}, expected some of {', '.join(DOORS)}")
-    found = try_all([DOORS[name] for name in names])
-    for one in found:
+    tables = try_all([DOORS[name] for name in names])
+    for one in tables:
         result = f"not tried: needs {one.missing}" if one.missing else f"{one.num_passed} of {len(one.rows)}"
         complain(f"{one.name}: {result}")
-    failures = [row for one in found for row in one.rows if not row.is_passed]
+    failures = [row for one in tables for row in one.rows if not row.is_passed]
     for row in failures:
         complain(f"  failed: {row.transport}, {row.name}: {row.detail}")
     if arguments.write is not None:
-        arguments.write.write_text(page(found))
+        arguments.write.write_text(page(tables))
     summary = {
-        "passed": sum(one.num_passed for one in found),
+        "passed": sum(one.num_passed for one in tables),
         "failed": len(failures),
         "failures": [f"{row.transport}, {row.name}" for row in failures],
-        "missing": {one.name: one.missing for one in found if one.missing},
+        "missing": {one.name: one.missing for one in tables if one.missing},
     }
     print(json.dumps(summary))
     return 1 if failures else 0

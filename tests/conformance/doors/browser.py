@@ -43,29 +43,29 @@ def _find_missing() -> str:
 
 def _json(page: "Page") -> None:
     """A JSON type needs a preflight."""
-    found = page.evaluate(
+    answer = page.evaluate(
         """ask("/run/words", {
           headers: { "content-type": "application/json", "x-request-id": "mine" }, body: '{"text": "To be"}',
         })"""
     )
-    expect(found, {"status": 200, "text": '{"words":["to","be"],"total":2}', "id": "mine"}, "the answer")
+    expect(answer, {"status": 200, "text": '{"words":["to","be"],"total":2}', "id": "mine"}, "the answer")
 
 
 def _simple(page: "Page") -> None:
     """What a plain form could send needs none."""
-    found = page.evaluate("""ask("/run/words", { body: new URLSearchParams({ text: "To be" }) })""")
-    expect((found["status"], found["text"]), (200, '{"words":["to","be"],"total":2}'), "the answer")
+    answer = page.evaluate("""ask("/run/words", { body: new URLSearchParams({ text: "To be" }) })""")
+    expect((answer["status"], answer["text"]), (200, '{"words":["to","be"],"total":2}'), "the answer")
 
 
 def _picture(page: "Page") -> None:
-    found = page.evaluate(
+    answer = page.evaluate(
         """(async () => sides(await fetch(url + "/run/thumbnail?side=12", { method: "POST", body: await picture(40) })))()"""
     )
-    expect(found, [12, 12], "the size")
+    expect(answer, [12, 12], "the size")
 
 
 def _form(page: "Page") -> None:
-    found = page.evaluate(
+    answer = page.evaluate(
         """(async () => {
           const body = new FormData();
           body.set("image", await picture(40), "drawn.png");
@@ -73,12 +73,12 @@ def _form(page: "Page") -> None:
           return sides(await fetch(url + "/run/thumbnail", { method: "POST", body }));
         })()"""
     )
-    expect(found, [9, 9], "the size")
+    expect(answer, [9, 9], "the size")
 
 
 def _events(page: "Page") -> None:
     """They are read as they come."""
-    found = page.evaluate(
+    answer = page.evaluate(
         """(async () => {
           const headers = { accept: "text/event-stream", "content-type": "application/json" };
           const answer = await fetch(url + "/run/spell", { method: "POST", headers, body: '{"text": "to be or"}' });
@@ -89,24 +89,24 @@ def _events(page: "Page") -> None:
           return [answer.headers.get("content-type"), events.map((event) => JSON.parse(event.slice(6)))];
         })()"""
     )
-    expect(found[0].split(";")[0], "text/event-stream", "the type")
-    expect(found[1], ["to", "be", "or"], "the events")
+    expect(answer[0].split(";")[0], "text/event-stream", "the type")
+    expect(answer[1], ["to", "be", "or"], "the events")
 
 
 def _error(page: "Page") -> None:
     """The page may read errors, too."""
-    found = page.evaluate(
+    answer = page.evaluate(
         """(async () => {
           const answer = await ask("/run/words", { headers: { "content-type": "application/json" }, body: '{"text": 3}' });
           return [answer.status, JSON.parse(answer.text).code, (await ask("/run/nothing", { body: "{}" })).status];
         })()"""
     )
-    expect(found, [400, "invalid_input", 404], "the answers")
+    expect(answer, [400, "invalid_input", 404], "the answers")
 
 
 def _tensors(page: "Page") -> None:
     """The page may read the header with the length of the JSON."""
-    found = page.evaluate(
+    answer = page.evaluate(
         """(async () => {
           const raw = new Float32Array([1, 2, 3]);
           const inputs = [{ name: "x", datatype: "FP32", shape: [3], parameters: { binary_data_size: 12 } }];
@@ -117,17 +117,17 @@ def _tensors(page: "Page") -> None:
           return Array.from(new Float32Array((await answer.arrayBuffer()).slice(length)));
         })()"""
     )
-    expect(found, [1, 2, 3], "the data")
+    expect(answer, [1, 2, 3], "the data")
 
 
 def _refused(page: "Page") -> None:
     """The browser keeps answers from a page of another origin, after a preflight and without one."""
     for headers in ("{}", '{ "content-type": "application/json" }'):
-        found = page.evaluate(
+        answer = page.evaluate(
             f"""ask("/run/words", {{ headers: {headers}, body: '{{"text": "To be"}}' }})
               .then(() => "shown", (error) => error.name)"""
         )
-        expect(found, "TypeError", f"what the page sees with {headers}")
+        expect(answer, "TypeError", f"what the page sees with {headers}")
 
 
 _ALLOWED: dict[str, Callable[["Page"], None]] = {

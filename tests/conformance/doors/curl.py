@@ -62,8 +62,8 @@ class _Curl:
             expect(image.size, (side, side), "the size")
 
     def events(self) -> None:
-        found = self._ask("/run/spell", "-N", "-H", "accept: text/event-stream", *_JSON, "-d", '{"text": "to be"}')
-        expect(found, 'data: "to"\n\ndata: "be"\n\n', "the events")
+        answer = self._ask("/run/spell", "-N", "-H", "accept: text/event-stream", *_JSON, "-d", '{"text": "to be"}')
+        expect(answer, 'data: "to"\n\ndata: "be"\n\n', "the events")
         expect(json.loads(self._ask("/run/spell", *_JSON, "-d", '{"text": "to be"}')), ["to", "be"], "the list")
 
     def refused(self) -> None:
@@ -77,17 +77,17 @@ class _Curl:
 
     def failing_early(self) -> None:
         """`--fail` is a status of 22."""
-        found = output_of(
+        answer = output_of(
             ["curl", "-sS", "--fail", f"{self._url}/run/nothing", *_JSON, "-d", "{}"], {}, self._folder, checked=False
         )
-        expect(found.returncode, 22, "curl's status")
+        expect(answer.returncode, 22, "curl's status")
 
     def compressed_answer(self) -> None:
         text = " ".join(f"word{number}" for number in range(5000))
         (self._folder / "long.json").write_text(json.dumps({"text": text, "options": {"most": 5000}}))
         arguments = (*_JSON, "--data-binary", "@long.json")
-        found = self._ask("/run/words", "--compressed", *arguments)
-        expect(json.loads(found)["words"], text.split(), "the words")
+        answer = self._ask("/run/words", "--compressed", *arguments)
+        expect(json.loads(answer)["words"], text.split(), "the words")
         sizes = [
             int(self._ask("/run/words", *arguments, *accepted, "-o", "answer.bin", "-w", "%{size_download}"))
             for accepted in ((), ("-H", "accept-encoding: gzip"))
@@ -100,12 +100,12 @@ class _Curl:
 
     def waits_before_the_body(self) -> None:
         """curl sends the body after `100 Continue`, or after a second without it."""
-        found = output_of(
+        answer = output_of(
             ["curl", "-sS", "-v", "--max-time", "30", "--expect100-timeout", "25", "-H", "expect: 100-continue", *_JSON,
              "-d", '{"text": "To be"}', f"{self._url}/run/words"], {}, self._folder,
         )  # fmt: skip
-        expect("HTTP/1.1 100 Continue" in found.stderr, True, "whether 100 Continue came")
-        expect(json.loads(found.stdout), _COUNTED, "the answer")
+        expect("HTTP/1.1 100 Continue" in answer.stderr, True, "whether 100 Continue came")
+        expect(json.loads(answer.stdout), _COUNTED, "the answer")
 
     def an_old_connection(self) -> None:
         self._has_counted("--http1.0", *_JSON, "-d", '{"text": "To be"}')

@@ -9,13 +9,13 @@ import subprocess
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 from tests.conformance.rows import Row, expect
 from tests.server_process import serving
+from tests.threaded_server import answering
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
@@ -72,18 +72,6 @@ class _Page(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def _page() -> Generator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Page) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-@contextmanager
 def served() -> Generator[Addresses]:
     """Runs the server and the two pages."""
     tensors, parts, structured = HERE.parent / "models.py", HERE.parent / "streaming_models.py", HERE / "run_models.py"
@@ -92,8 +80,8 @@ def served() -> Generator[Addresses]:
         *(f"{structured}:{name}" for name in ("words", "spell", "thumbnail")),
     ]  # fmt: skip
     with (
-        _page() as allowed,
-        _page() as refused,
+        answering(_Page) as allowed,
+        answering(_Page) as refused,
         serving(targets, in_process=True, DYORC_GATEWAY__CORS_ORIGINS=json.dumps([allowed])) as server,
     ):
         yield Addresses(server.url, server.grpc_address, allowed, refused)
@@ -118,13 +106,13 @@ def run_checks(door: str, checks: Mapping[str, Callable[[], object]]) -> Iterato
 def rows_of(door: str, command: Sequence[str], environment: Mapping[str, str], folder: Path) -> Iterator[Row]:
     """Runs a client that prints a line of JSON for each check: `name`, and `detail`, which is empty if it passed."""
     names: list[str] = []
-    found = output_of(command, environment, folder, checked=False)
-    for line in found.stdout.splitlines():
+    output = output_of(command, environment, folder, checked=False)
+    for line in output.stdout.splitlines():
         row = json.loads(line)
         names.append(row["name"])
         yield Row("doors", door, row["name"], not row["detail"], row["detail"][:400])
-    if found.returncode != 0 or not names:
-        yield Row("doors", door, "ends well", False, f"status {found.returncode}: {' '.join(found.stderr.split())[-380:]}")
+    if output.returncode != 0 or not names:
+        yield Row("doors", door, "ends well", False, f"status {output.returncode}: {' '.join(output.stderr.split())[-380:]}")
 
 
 def output_of(
@@ -135,9 +123,9 @@ def output_of(
     Raises:
         AssertionError: If it fails and is `checked`.
     """
-    found = subprocess.run(
+    output = subprocess.run(
         command, cwd=folder, env=os.environ | environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
     if checked:
-        expect(found.returncode, 0, f"the status of {command[0]}, which says {found.stderr[-300:]!r},")
-    return found
+        expect(output.returncode, 0, f"the status of {command[0]}, which says {output.stderr[-300:]!r},")
+    return output

@@ -25,8 +25,8 @@ class Count(BaseModel):
 @dyorc.program(batched=False)
 def count_words(text: str, options: Options) -> Count:
     """Splits a text."""
-    found = (text.lower() if options.lower else text).split()
-    return Count(words=found[: options.most], total=len(found))
+    words = (text.lower() if options.lower else text).split()
+    return Count(words=words[: options.most], total=len(words))
 
 
 @dyorc.workflow

@@ -11,12 +11,12 @@ _DUMP = """
 import sys
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from tritonclient.grpc import model_config_pb2, service_pb2
-found = FileDescriptorSet()
+files = FileDescriptorSet()
 for module in (model_config_pb2, service_pb2):
-    file = found.file.add()
+    file = files.file.add()
     module.DESCRIPTOR.CopyToProto(file)
     file.options.go_package = sys.argv[2]
-open(sys.argv[1], "wb").write(found.SerializeToString())
+open(sys.argv[1], "wb").write(files.SerializeToString())
 """
 
 

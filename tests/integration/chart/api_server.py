@@ -6,9 +6,10 @@ Nothing is ever created; an installation is a dry run.
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from tests.threaded_server import answering
 
 _OWNED = {
     "labels": {"app.kubernetes.io/managed-by": "Helm"},
@@ -53,14 +54,8 @@ def api_server(secrets: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with answering(Handler) as address:
+        yield address
 
 
 def _discovery() -> dict[str, Any]:

@@ -155,11 +155,11 @@ _JSON = st.recursive(
 
 @given(_JSON)
 def test_any_json_comes_back_as_it_was(value: Any) -> None:
-    found = ValueType.of(Any, "program 'x'", "value")
-    assert found is not None
-    raw = found.encode(value, "x")
+    value_type = ValueType.of(Any, "program 'x'", "value")
+    assert value_type is not None
+    raw = value_type.encode(value, "x")
     assert json.loads(raw) == value
-    assert found.decode(raw, "x") == value
+    assert value_type.decode(raw, "x") == value
 
 
 @pytest.mark.parametrize(
@@ -177,13 +177,13 @@ def test_any_json_comes_back_as_it_was(value: Any) -> None:
     ],
 )
 def test_types_with_their_schemas(annotation: Any, value: Any, schema: dict[str, Any] | None) -> None:
-    found = ValueType.of(annotation, "program 'x'", "value")
-    assert found is not None
-    assert found.decode(found.encode(value, "x"), "x") == value
+    value_type = ValueType.of(annotation, "program 'x'", "value")
+    assert value_type is not None
+    assert value_type.decode(value_type.encode(value, "x"), "x") == value
     if schema is not None:
-        assert found.schema == schema
+        assert value_type.schema == schema
     else:
-        assert found.schema["type"] == "object"
+        assert value_type.schema["type"] == "object"
 
 
 def picture(width: int = 6, height: int = 4) -> PIL.Image.Image:

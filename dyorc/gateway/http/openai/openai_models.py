@@ -2,11 +2,9 @@
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from dyorc.authoring.signature import OutputKind, StaticSpec
 from dyorc.authoring.spec import TensorSpec, ValueSpec
-from dyorc.core.arrays import Array
+from dyorc.core.arrays import Array, element_of_bytes
 from dyorc.gateway.catalog import Model
 from dyorc.openai import ROLE
 
@@ -40,9 +38,7 @@ def part_of(model: Model) -> Part | None:
 
 def request_array(request: Any) -> Array:
     """Returns a request as the input of a workflow."""
-    array = np.empty((), object)
-    array[()] = request.model_dump_json(exclude_unset=True).encode()
-    return array
+    return element_of_bytes(request.model_dump_json(exclude_unset=True).encode())
 
 
 def output_of(model: Model) -> TensorSpec:

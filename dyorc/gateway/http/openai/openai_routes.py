@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import structlog
@@ -16,14 +16,15 @@ from starlette.types import Receive, Scope, Send
 
 from dyorc.authoring.spec import TensorSpec
 from dyorc.core.arrays import Array
-from dyorc.errors import DyOrcError, InvalidInputError, UnknownModelError
+from dyorc.errors import DyOrcError, UnknownModelError
 from dyorc.gateway.admission import Ticket
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.codec.http_errors import retry_headers
+from dyorc.gateway.codec.json_objects import read_object
 from dyorc.gateway.http.disconnects import CancelledWithClient
 from dyorc.gateway.http.heads import RequestHead, read_head
 from dyorc.gateway.http.inference_answers import EVENTS, JSON, UNBUFFERED, write, write_parts
-from dyorc.gateway.http.middleware import EXCHANGE, arrival_of, ids_of, tenant_of
+from dyorc.gateway.http.middleware import arrival_of, ids_of, tenant_of
 from dyorc.gateway.http.openai.answer_forms import ChatForm, CompletionForm, TextForm, WholeAnswer
 from dyorc.gateway.http.openai.answer_text import AnswerChoice, TextPart, answer_part
 from dyorc.gateway.http.openai.generation import ChoiceStep, RunParts, side_by_side
@@ -32,7 +33,6 @@ from dyorc.gateway.http.openai.openai_models import CHAT, COMPLETION, EMBEDDING,
 from dyorc.gateway.http.openai.responses import ResponseForm, chat_fields
 from dyorc.gateway.http.openai.vectors import embeddings, ranking
 from dyorc.gateway.http.request_bodies import BodyReader
-from dyorc.gateway.http.server_exchange import ServerExchange
 from dyorc.gateway.infer_request import InferRequest, make_request
 from dyorc.gateway.origins import Arrival, note_written
 from dyorc.gateway.request_memory import RequestMemory
@@ -46,11 +46,7 @@ _log = structlog.get_logger("dyorc.gateway")
 
 Request = TypeVar("Request", bound=BaseModel)
 
-_LONG_BYTES = 64 * 2**10
-"""A longer body is read on a thread."""
 _MAX_STOPS = 16
-
-_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 class _Call(NamedTuple):
@@ -78,10 +74,6 @@ class OpenAiRoutes:
             RERANKINGS: self._rerank,
         }
 
-    def takes(self, path: str) -> bool:
-        """Returns whether a path is one of these routes."""
-        return path in self._actions or path == OPENAI_MODELS or path.startswith(f"{OPENAI_MODELS}/")
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             if (action := self._actions.get(scope["path"])) is None:
@@ -105,10 +97,8 @@ class OpenAiRoutes:
     async def _read(self, head: RequestHead, ticket: Ticket, scope: Scope, receive: Receive, send: Send) -> _Call:
         with self._service.memory() as memory:
             body = await self._bodies.read(head, receive, memory, ticket)
-            fields = await self._service.off_loop.run(_fields, body) if len(body) > _LONG_BYTES else _fields(body)
-        exchange = cast(ServerExchange, scope[EXCHANGE])
-        traced = self._service.origins.traced(head.caller)
-        arrival = Arrival("http", exchange.ids, exchange.arrived_ns, len(body), exchange.read_ns, traced)
+            fields = await self._service.decoded(len(body), read_object, body)
+        arrival = arrival_of(scope, num_bytes=len(body)).traced_as(self._service.origins.traced(head.caller))
         return _Call(fields, head, ticket, arrival, scope, send)
 
     # Models
@@ -262,15 +252,6 @@ async def write_openai_error(send: Send, error: Exception, more_headers: Sequenc
     """Writes an error in the form of this API."""
     headers = [JSON, *more_headers, *(retry_headers(error) if isinstance(error, DyOrcError) else ())]
     await write(send, openai_status(error), headers, [openai_error(error)])
-
-
-def _fields(body: bytes | memoryview) -> dict[str, Any]:
-    try:
-        return _decoder.decode(body)
-    except RecursionError:
-        raise InvalidInputError("the request's JSON is nested too deeply") from None
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"the request is no JSON object: {error}") from None
 
 
 def checked(kind: type[Request], fields: dict[str, Any]) -> Request:

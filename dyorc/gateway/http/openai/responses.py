@@ -154,9 +154,9 @@ class ResponseForm(TextForm):
         if calls and not whole.content:
             response["output"] = [self._message("", "completed"), *calls]  # the message has been announced
         for at, item in enumerate(calls, start=1):
-            begun = {**item, "arguments": "", "status": "in_progress"}
+            announced = {**item, "arguments": "", "status": "in_progress"}
             events += [
-                self._event("response.output_item.added", output_index=at, item=begun),
+                self._event("response.output_item.added", output_index=at, item=announced),
                 self._event(
                     "response.function_call_arguments.delta", item_id=item["id"], output_index=at, delta=item["arguments"]
                 ),

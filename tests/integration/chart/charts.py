@@ -60,9 +60,9 @@ def check(manifests: str, version: str) -> Answer:
 
 
 def _answers(questions: Sequence[Mapping[str, Any]]) -> list[Answer]:
-    command = [str(_PYTHON), str(_HERE / "engine.py"), str(CHART), str(_HERE / "custom_resources.yaml")]
+    command = [str(_PYTHON), "-m", "tests.integration.chart.engine", str(CHART), str(_HERE / "custom_resources.yaml")]
     text = json.dumps(questions)
-    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=270, check=False)
+    done = subprocess.run(command, cwd=_ROOT, input=text, capture_output=True, text=True, timeout=270, check=False)
     assert done.returncode == 0, done.stderr
     return [
         Answer(one.get("documents", ()), one.get("notes", ""), one.get("problems", ()), one.get("refused", ""))

@@ -1,6 +1,6 @@
 """Helm's own engine and Kubernetes' own schemas, in an environment of their own (`make .venv-helm/.made`).
 
-    .venv-helm/bin/python engine.py CHART CUSTOM_RESOURCES < questions > answers
+    .venv-helm/bin/python -m tests.integration.chart.engine CHART CUSTOM_RESOURCES < questions > answers
 
 A question is a JSON object: "values" to render the chart with, or "manifests", a text that is taken as it is; and "versions" of
 Kubernetes to check the result for. With "secrets", the chart is installed, as a dry run, where these exist; with "lint": false,
@@ -19,9 +19,10 @@ import helm_python as helm
 import jsonschema
 import kubernetes_validate
 import yaml
-from api_server import api_server
 from kubernetes_validate.utils import schema_contents
 from referencing import Registry, Resource
+
+from tests.integration.chart.api_server import api_server
 
 _NO_CLUSTER = "apiVersion: v1\nkind: Config\nclusters: []\nusers: []\ncontexts: []\n"
 _DEFINITIONS = "kubernetes-json-schema/v{}.0-local-strict/_definitions.json"

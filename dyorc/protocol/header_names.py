@@ -11,6 +11,9 @@ JSON_LENGTH = "inference-header-content-length"
 TIMEOUT = "request-timeout"
 """In seconds; after that, the client no longer waits."""
 
+PRIORITY = "request-priority"
+"""Of what the handler of an application beside DyOrc's routes calls: 1 is the highest; 0, the default, means none."""
+
 AUTHORIZATION = "authorization"
 API_KEY = "x-api-key"
 """The client's key: ``Bearer KEY`` in the first, or the key alone in the second."""

@@ -16,6 +16,8 @@ _FRAMES = media_types.FRAMES.encode()
 _JSON_LENGTH = header_names.JSON_LENGTH.encode()
 _REQUEST_ID = header_names.REQUEST_ID.encode()
 _TIMEOUT = header_names.TIMEOUT.encode()
+_PRIORITY = header_names.PRIORITY.encode()
+_MAX_PRIORITY_DIGITS = 9
 
 _MAX_LENGTH_DIGITS = 18
 """How many digits a length in a header may have; Python refuses to parse thousands."""
@@ -160,6 +162,27 @@ def limit_s_of(headers: Iterable[Header]) -> float | None:
             except InvalidInputError:
                 return None
     return None
+
+
+def sent_timeout_s(headers: Iterable[Header]) -> float | None:
+    """Returns how long the client waits, if stated.
+
+    Raises:
+        InvalidInputError: If it is malformed.
+    """
+    return next((timeout_s_of(value) for name, value in headers if name == _TIMEOUT), None)
+
+
+def sent_priority(headers: Iterable[Header]) -> int:
+    """Returns the priority of what a handler calls; 0 if none is stated.
+
+    Raises:
+        InvalidInputError: If it is malformed.
+    """
+    value = next((value for name, value in headers if name == _PRIORITY), b"0")
+    if not value.isdigit() or len(value) > _MAX_PRIORITY_DIGITS:
+        raise InvalidInputError(f"Request-Priority is {value[:40].decode('latin-1')!r}, expected a number from 0 to 999999999")
+    return int(value)
 
 
 def timeout_s_of(value: bytes) -> float:

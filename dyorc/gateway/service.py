@@ -4,7 +4,7 @@ It does not read or write: the shells take a `Ticket` before they read a body, t
 convert the outputs.
 """
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -27,6 +27,7 @@ from dyorc.gateway.server_view import ServerView
 from dyorc.gateway.shedding import LoopLag, Shedding
 from dyorc.gateway.tenants import Tenant
 from dyorc.models.submission import Submission
+from dyorc.protocol.header_names import Header
 from dyorc.system.thread_offload import ThreadOffload
 from dyorc.telemetry.record import Origin
 from dyorc.transport.arena import ArenaBody
@@ -80,15 +81,19 @@ class InferenceService:
         self.off_loop.close()
         self.clients.close()
 
-    def model(self, tenant: Tenant, name: str, version: str | None = None) -> Model:
+    def model(self, tenant: Tenant, name: str, version: str | None = None, headers: Iterable[Header] = ()) -> Model:
         """Returns a model, for a tenant that may use it.
+
+        Args:
+            version: None: the default, or another with a share of the requests.
+            headers: Of the request, which may pick the version. Iterated only if several versions share the requests.
 
         Raises:
             UnknownModelError: If the model or the version is unknown.
             PermissionDeniedError: If the tenant may not use it.
         """
         tenant.check_model(name)
-        return self.catalog.model(name, version)
+        return self.catalog.model(name, version, tenant.name, headers)
 
     def managed(self, tenant: Tenant) -> Deployments:
         """Returns what changes the served versions, for a tenant that may do that.

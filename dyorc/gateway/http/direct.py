@@ -146,7 +146,7 @@ class DirectRequest:
         try:
             tenant = service.access.tenant_of(route.key)
             self._tenant = tenant.name
-            model = self._model = service.model(tenant, route.model, route.version)
+            model = self._model = service.model(tenant, route.model, route.version, self.exchange.head.headers)
             ticket = self._ticket = service.admission.admit(tenant, route.num_bytes)
             arrays = self._decode(body)
             request = self._request

@@ -104,6 +104,21 @@ def rollback(name: Name, url: Url = DEFAULT_URL, key: Key = None, ca: Ca = None,
         _show(client.rollback(name), as_json)
 
 
+def _counts_text(traffic: dict[str, Any]) -> str:
+    """Returns what a version did with its requests, and with copies of others."""
+    text = f"{traffic['num_ok'] + traffic['num_failed']} requests, {traffic['num_failed']} failed{_times_text(traffic)}"
+    copies = {**traffic["shadow"]}
+    if copies:
+        times, difference = _times_text(copies), copies.pop("last_difference")
+        counts = ", ".join(f"{number} {outcome}" for outcome, number in copies.items() if not outcome.endswith("_ms"))
+        text += f"; as shadow {counts}{times}" + (f" (the last: {difference})" if difference else "")
+    return text
+
+
+def _times_text(times: dict[str, Any]) -> str:
+    return "" if times["p50_ms"] is None else f", p50 {times['p50_ms']:.1f} ms, p99 {times['p99_ms']:.1f} ms"
+
+
 def _share(share: float | None, canary: float | None) -> float | None:
     if share is not None and canary is not None:
         raise ConfigurationError(
@@ -129,7 +144,7 @@ def _show_all(lines: dict[str, Any], as_json: bool) -> None:
     if as_json:
         _console.print_json(data=lines)
         return
-    table = StackedTable("workflow", "version", "requests", "copies", "programs", "loaded from")
+    table = StackedTable("workflow", "version", "requests", "shadow", "programs", "loaded from")
     for name, line in lines.items():
         shares = {line["default"]: 1 - sum(line["shares"].values()), **line["shares"]}
         for version, details in line["versions"].items():
@@ -140,6 +155,9 @@ def _show_all(lines: dict[str, Any], as_json: bool) -> None:
             table.add_row(name, version + is_default, part, copies, programs, details["target"])
     _console.print(table)
     for name, line in lines.items():
+        for version, details in line["versions"].items():
+            if "traffic" in details:
+                _console.print(f"{name} {version}: {_counts_text(details['traffic'])}")
         if line["sticky"]:
             by = "API key" if line["sticky"] == STICKY_BY_KEY else f"header {line['sticky']}"
             _console.print(f"{name}: the {by} of a request picks its version.")

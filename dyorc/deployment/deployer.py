@@ -21,6 +21,7 @@ from dyorc.authoring.workflow import Workflow
 from dyorc.config import DeploymentConfig
 from dyorc.deployment.import_check import ProbeResult, check_import
 from dyorc.deployment.loaded_versions import LoadedVersions, refusal
+from dyorc.deployment.loading_versions import LoadedVersion
 from dyorc.deployment.peers import DeploymentPeers
 from dyorc.deployment.state import DeploymentState, ModelHistory, Version, check_share, next_version
 from dyorc.errors import (
@@ -196,6 +197,8 @@ class Deployer:
             return {"model": model, **_report(before), "is_changed": False}
         try:
             await self._bring_in_everywhere(new)
+            for name in () if history.now is None else history.now.shadows:
+                _check_copies(self.versions.loaded[ModelKey(model, name)])
             if change is not None and not change.is_incompatible_allowed:
                 self._check_compatible(model, history, before)
             await self._keep(record.to_json())
@@ -275,12 +278,28 @@ def _check_shadow(change: Deploy) -> None:
     Raises:
         InvalidInputError: If the part is not between 0 and 1, or it would get all requests besides.
     """
-    if change.shadow:
-        raise UnsupportedError("copies of requests are not sent yet")
     check_share(change.shadow, "shadow share")
     if change.shadow and change.share_or_default >= 1:
         raise InvalidInputError(
             f"the shadow share is {change.shadow:g} and the share 1; a version that gets all requests needs no copies"
+        )
+
+
+def _check_copies(loaded: LoadedVersion) -> None:
+    """Checks that a version may get copies of requests.
+
+    Raises:
+        ConflictError: If it calls a program that must not run twice for a request.
+        UnsupportedError: If it answers in parts.
+    """
+    if unsafe := [own for own, program in loaded.programs.items() if not program.options.is_repeatable]:
+        raise ConflictError(
+            f"version {loaded.version!r} of {loaded.model!r} gets no copies of requests: its program {unsafe[0]!r} has effects, "
+            "which would happen twice; declare it idempotent if they may, or use a share (--canary)"
+        )
+    if loaded.workflow.is_streaming:
+        raise UnsupportedError(
+            f"version {loaded.version!r} of {loaded.model!r} gets no copies of requests: answers in parts are not compared"
         )
 
 

@@ -161,12 +161,17 @@ class TrafficSplit:
             return tenant.encode()
         return next((value for name, value in headers if name == self._header), b"")
 
-    def _at(self, left: float) -> Model:
-        for model in self._others:
-            left -= model.offer.share
-            if left < 0:
-                return model
-        return self._default
+    def _at(self, place: float) -> Model:
+        return _draw(place, [(model, model.offer.share) for model in self._others]) or self._default
+
+
+def _draw(place: float, shares: Sequence[tuple[Model, float]]) -> Model | None:
+    """Returns the version that has a place between 0 and 1, if the versions divide that range in this order."""
+    for model, share in shares:
+        place -= share
+        if place < 0:
+            return model
+    return None
 
 
 class Catalog:
@@ -181,6 +186,7 @@ class Catalog:
         tallies: All versions, by the name under which their requests are counted.
         splits: By the names of models, how requests without a version are distributed, where versions other than the first
             have a share.
+        watched: The versions of models whose requests go to several, as copies or not.
     """
 
     def __init__(self, offers: Offers) -> None:
@@ -189,6 +195,8 @@ class Catalog:
         self.versions: dict[str, dict[str, Model]] = {}
         self.tallies: dict[str, Model] = {}
         self.splits: dict[str, TrafficSplit] = {}
+        self.watched: frozenset[ModelKey] = frozenset()
+        self._shadows: dict[ModelKey, list[Model]] = {}
         self._num_assigned = Counter[tuple[str, str]]()
         self._by_key: dict[tuple[str, str], Model] = {}
         offers.watch(self._read)
@@ -212,12 +220,21 @@ class Catalog:
             self.versions.setdefault(model.name, {})[model.version] = model
         for tally, choice, number in self._assignments():
             self._num_assigned[tally, choice] += number
-        self.splits = {}
+        self.splits, self._shadows = {}, {}
         for name, versions in self.versions.items():
             default = self.models[name]
             if any(model.offer.share for model in versions.values()):
                 others = [model for model in versions.values() if model.offer.share and model is not default]
                 self.splits[name] = TrafficSplit(default, others)
+            if shadows := [model for model in versions.values() if model.offer.shadow]:
+                self._shadows[default.key] = shadows
+        busy = [name for name in self.versions if name in self.splits or self.models[name].key in self._shadows]
+        self.watched = frozenset(model.key for name in busy for model in self.versions[name].values())
+
+    def draw_shadow(self, key: ModelKey) -> Model | None:
+        """Returns the version that gets a copy of the next request for a default version, if one does."""
+        shadows = self._shadows.get(key)
+        return None if shadows is None else _draw(_random.random(), [(model, model.offer.shadow) for model in shadows])
 
     def of_tenant(self, may_use: Callable[[str], bool]) -> list[Model]:
         """Returns all versions of the models that may be used, sorted by name."""

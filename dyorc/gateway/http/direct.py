@@ -167,7 +167,7 @@ class DirectRequest:
 
     def lose(self) -> None:
         """Cancels the request, because its client is gone."""
-        if self._request_id and self._ticket is not None and self._inference.service.backend.cancel(self._request_id):
+        if self._request_id and self._ticket is not None and self._inference.service.cancel(self._request_id):
             self._close()
 
     # Receiver

@@ -99,8 +99,15 @@ def add_repository_routes(app: FastAPI, service: InferenceService) -> None:
 
     @app.get(DEPLOYMENTS, tags=["repository"])
     async def deployments(request: Request) -> dict[str, Any]:
-        """All versions, where they came from, and which programs they share. Needs a key that may manage."""
-        return service.managed(tenant_of(request.scope)).report()
+        """All versions, where they came from, which programs they share, and what they did with requests. Needs a key that may
+        manage."""
+        report = service.managed(tenant_of(request.scope)).report()
+        counts = await service.versions.counts()
+        for name, history in report.items():
+            for version, details in history["versions"].items():
+                if (counted := counts.get(name, {}).get(version)) is not None:
+                    details["traffic"] = counted.report()
+        return report
 
     @app.post(DEPLOYMENTS, openapi_extra=_ORDER_BODY, tags=["repository"])
     async def deploy(request: Request) -> dict[str, Any]:

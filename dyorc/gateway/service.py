@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from dyorc.config import GatewayConfig
 from dyorc.core.arrays import Array
 from dyorc.core.request import Receiver, Terms
-from dyorc.errors import AnswerTooLargeError, UnsupportedError
+from dyorc.errors import AnswerTooLargeError, InvalidInputError, UnsupportedError
 from dyorc.gateway.access import Access
 from dyorc.gateway.admission import Admission, Ticket
 from dyorc.gateway.backend import Backend, Deployments, Started
@@ -61,7 +61,7 @@ class InferenceService:
         peers: PeerProcesses | None = None,
         origins: Origins | None = None,
     ) -> None:
-        self.catalog = Catalog(backend.offers)
+        self.catalog = Catalog(backend.offers, config.max_image_pixels)
         self.backend = backend
         self.config = config
         self.access = Access(config.keys_file)
@@ -113,8 +113,16 @@ class InferenceService:
 
     async def decoded(self, num_bytes: int, decode: Callable[..., T], *arguments: object) -> T:
         """Returns what `decode` makes of a body of JSON, or a form, of so many bytes; a long one is decoded on a thread, where it
-        would keep the event loop busy for milliseconds."""
-        return await self.off_loop.run(decode, *arguments) if num_bytes > _LONG_BYTES else decode(*arguments)
+        would keep the event loop busy for milliseconds.
+
+        Raises:
+            InvalidInputError: If it is nested too deeply.
+            DyOrcError: What `decode` raises.
+        """
+        try:
+            return await self.off_loop.run(decode, *arguments) if num_bytes > _LONG_BYTES else decode(*arguments)
+        except RecursionError:
+            raise InvalidInputError("the request's JSON is nested too deeply") from None
 
     async def infer(
         self,
@@ -124,6 +132,7 @@ class InferenceService:
         memory: RequestMemory,
         *,
         timeout_s: float | None = None,
+        priority: int = 0,
         origin: Origin | None = None,
         started: Started | None = None,
         waits_for_effects: bool = False,
@@ -134,6 +143,7 @@ class InferenceService:
         Args:
             ticket: The request's admission.
             timeout_s: The transport's own limit; the smaller of it and the request's applies.
+            priority: The transport's own; it applies if the request names none.
             origin: Where it comes from, if it is recorded (`Origins`).
             started: Called with the future of the answer; cancelling that cancels the request.
             waits_for_effects: See `Terms`.
@@ -150,7 +160,7 @@ class InferenceService:
             DyOrcError: See the tree in `dyorc.errors`.
         """
         _refuse_streaming(model)
-        terms = self._terms(ticket, request, timeout_s)
+        terms = self._terms(ticket, request, timeout_s, priority)
         if waits_for_effects:
             terms = replace(terms, waits_for_effects=True)
         submission = Submission(model.key, request.arrays, request.statics, terms, origin, memory.body, self._recorder)
@@ -165,6 +175,7 @@ class InferenceService:
         receiver: Receiver[Any],
         *,
         timeout_s: float | None,
+        priority: int,
         origin: Origin | None,
         body: ArenaBody | None,
     ) -> int:
@@ -176,7 +187,7 @@ class InferenceService:
             (others): See `infer`.
         """
         _refuse_streaming(model)
-        terms = self._terms(ticket, request, timeout_s)
+        terms = self._terms(ticket, request, timeout_s, priority)
         submission = Submission(model.key, arrays, request.statics, terms, origin, body, self._recorder)
         return self.backend.submit(submission, receiver)
 
@@ -188,6 +199,7 @@ class InferenceService:
         memory: RequestMemory,
         *,
         timeout_s: float | None = None,
+        priority: int = 0,
         origin: Origin | None = None,
         started: Started | None = None,
         take: Callable[[list[Array]], T],
@@ -196,17 +208,17 @@ class InferenceService:
 
         A model that does not stream has one part. Arguments and errors are those of `infer`. Close it if you stop early.
         """
-        terms = self._terms(ticket, request, timeout_s)
+        terms = self._terms(ticket, request, timeout_s, priority)
         submission = Submission(model.key, request.arrays, request.statics, terms, origin, memory.body, self._recorder)
         return self.backend.stream(submission, take=self._limited(model, take), started=started)
 
-    def _terms(self, ticket: Ticket, request: InferRequest, timeout_s: float | None) -> Terms:
+    def _terms(self, ticket: Ticket, request: InferRequest, timeout_s: float | None, priority: int) -> Terms:
         limit_s = request.timeout_s
         if limit_s is None or (timeout_s is not None and timeout_s <= limit_s):
             limit_s = timeout_s  # checked when the request arrived
         elif self.shedding is not None and ticket.arrived_ns is not None:
             self.shedding.check_once_read(ticket.arrived_ns, limit_s)
-        return ticket.terms(timeout_s=limit_s, priority=request.priority)
+        return ticket.terms(timeout_s=limit_s, priority=request.priority or priority)
 
     def check_answer(self, model: Model, arrays: Sequence[Array]) -> None:
         """Checks the size of an answer.

@@ -84,7 +84,9 @@ class BatchError:
 
     @classmethod
     def of(cls, error: BaseException) -> "BatchError":
-        input_at = error.input_at if isinstance(error, UnreadableInputError) else -1
+        input_at = -1
+        if type(error) is UnreadableInputError:  # an exception of the program may raise when `isinstance` looks at it
+            input_at = error.input_at
         return cls(type_name(error), text_of(error), bounded(_traceback_of(error), _MAX_TRACEBACK), input_at)
 
 

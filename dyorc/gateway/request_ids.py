@@ -2,7 +2,7 @@
 
 import itertools
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -83,6 +83,13 @@ def ids_in_metadata(context: Any) -> Ids:
     metadata = context.invocation_metadata() or ()
     request_id = next((usable_id(value) for name, value in metadata if name == REQUEST_ID), "")
     return _ids(request_id, caller_in_metadata(metadata))
+
+
+def headers_in_metadata(context: Any) -> Iterator[Header]:
+    """Yields the texts in a gRPC call's metadata as headers. Reads nothing before it is iterated."""
+    for name, value in context.invocation_metadata() or ():
+        if isinstance(value, str):
+            yield name.encode(), value.encode()
 
 
 def _ids(request_id: str, caller: TraceContext | None) -> Ids:

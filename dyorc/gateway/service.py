@@ -4,7 +4,8 @@ It does not read or write: the shells take a `Ticket` before they read a body, t
 convert the outputs.
 """
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -24,9 +25,12 @@ from dyorc.gateway.peer_processes import NoPeers, PeerProcesses
 from dyorc.gateway.readiness import repository_index
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.server_view import ServerView
+from dyorc.gateway.shadow_requests import ShadowRequests
 from dyorc.gateway.shedding import LoopLag, Shedding
 from dyorc.gateway.tenants import Tenant
+from dyorc.gateway.version_watch import VersionWatch, WatchedReceiver, WatchedRequest, watch_parts
 from dyorc.models.submission import Submission
+from dyorc.protocol.header_names import Header
 from dyorc.system.thread_offload import ThreadOffload
 from dyorc.telemetry.record import Origin
 from dyorc.transport.arena import ArenaBody
@@ -47,6 +51,8 @@ class InferenceService:
         admission: Limits what is in flight.
         clients: Memory that clients share.
         shedding: Refuses what cannot be answered in time; None: nothing is refused for that.
+        shadows: Runs copies of requests.
+        versions: Counts the requests of versions, where there are several, and has some copied.
         off_loop: Decodes large requests.
         origins: Decides which requests are recorded.
         peers: The other processes of the server.
@@ -74,21 +80,34 @@ class InferenceService:
         self.server_view = ServerView(backend, self.clients, self.peers, self.catalog.tallies)
         self.deployments: Deployments | None = None
         self.shedding = Shedding(LoopLag()) if config.shed else None
+        self.shadows = ShadowRequests(backend, config.shadow, self.off_loop, self._is_busy)
+        self.versions = VersionWatch(self.catalog, self.shadows, self.server_view, self.peers)
 
     def close(self) -> None:
-        """Releases what clients share, and ends the threads."""
+        """Releases what clients share, and ends the threads and copies of requests."""
+        self.shadows.close()
         self.off_loop.close()
         self.clients.close()
 
-    def model(self, tenant: Tenant, name: str, version: str | None = None) -> Model:
+    def _is_busy(self) -> bool:
+        """Returns whether requests that nobody waits for would be too much."""
+        return (
+            self.shedding is not None and self.shedding.is_behind
+        ) or self.admission.num_requests > self.config.max_requests // 2
+
+    def model(self, tenant: Tenant, name: str, version: str | None = None, headers: Iterable[Header] = ()) -> Model:
         """Returns a model, for a tenant that may use it.
+
+        Args:
+            version: None: the default, or another with a share of the requests.
+            headers: Of the request, which may pick the version. Iterated only if several versions share the requests.
 
         Raises:
             UnknownModelError: If the model or the version is unknown.
             PermissionDeniedError: If the tenant may not use it.
         """
         tenant.check_model(name)
-        return self.catalog.model(name, version)
+        return self.catalog.model(name, version, tenant.name, headers)
 
     def managed(self, tenant: Tenant) -> Deployments:
         """Returns what changes the served versions, for a tenant that may do that.
@@ -164,7 +183,26 @@ class InferenceService:
         if waits_for_effects:
             terms = replace(terms, waits_for_effects=True)
         submission = Submission(model.key, request.arrays, request.statics, terms, origin, memory.body, self._recorder)
-        return await self.backend.infer(submission, take=self._limited(model, take), started=started)
+        take = self._limited(model, take)
+        if self.catalog.watched and (watched := self.versions.begin(model, submission)) is not None:
+            return await self._infer_watched(submission, take, started, watched)
+        return await self.backend.infer(submission, take=take, started=started)
+
+    async def _infer_watched(
+        self, submission: Submission, take: Callable[[list[Array]], T], started: Started | None, watched: WatchedRequest
+    ) -> T:
+        def take_and_keep(arrays: list[Array]) -> T:
+            answer = take(arrays)
+            watched.take_outputs(arrays)
+            return answer
+
+        try:
+            answer = await self.backend.infer(submission, take=take_and_keep, started=started)
+        except BaseException as error:
+            watched.failed(error)
+            raise
+        watched.done()
+        return answer
 
     def submit(
         self,
@@ -189,7 +227,24 @@ class InferenceService:
         _refuse_streaming(model)
         terms = self._terms(ticket, request, timeout_s, priority)
         submission = Submission(model.key, arrays, request.statics, terms, origin, body, self._recorder)
+        if self.catalog.watched and (watched := self.versions.begin(model, submission)) is not None:
+            return self._submit_watched(submission, receiver, watched)
         return self.backend.submit(submission, receiver)
+
+    def _submit_watched(self, submission: Submission, receiver: Receiver[Any], watched: WatchedRequest) -> int:
+        try:
+            number = self.backend.submit(submission, WatchedReceiver(receiver, watched))
+        except Exception as error:
+            watched.failed(error)
+            raise
+        self.versions.note_submitted(number, watched)
+        return number
+
+    def cancel(self, request_id: int) -> bool:
+        """Gives up a request that was submitted; see `Backend.cancel`."""
+        if is_cancelled := self.backend.cancel(request_id):
+            self.versions.note_cancelled(request_id)
+        return is_cancelled
 
     def stream(
         self,
@@ -210,7 +265,8 @@ class InferenceService:
         """
         terms = self._terms(ticket, request, timeout_s, priority)
         submission = Submission(model.key, request.arrays, request.statics, terms, origin, memory.body, self._recorder)
-        return self.backend.stream(submission, take=self._limited(model, take), started=started)
+        parts = self.backend.stream(submission, take=self._limited(model, take), started=started)
+        return watch_parts(parts, partial(self.versions.begin, model, submission)) if self.catalog.watched else parts
 
     def _terms(self, ticket: Ticket, request: InferRequest, timeout_s: float | None, priority: int) -> Terms:
         limit_s = request.timeout_s

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from dyorc.core.request import counted_name
 from dyorc.core.tensor import blocks_of
 from dyorc.engine.actions import AnswerRequest, EffectFailed, FailRequest
 from dyorc.engine.engine_context import EngineContext
@@ -58,7 +59,8 @@ class RequestLifecycle:
         order = QueueOrder.of_request(terms, now_ns, deadline_ns, self._num_arrived, self._max_overtaking_ns)
         speculator = self._context.speculator
         budget, of_round = speculator.budget(workflow), speculator.round(workflow, now_ns)
-        context = RequestContext(order, terms.tenant, terms.weight, budget, self._statistics.of_workflow(workflow.name), of_round)
+        record = self._statistics.of_workflow(counted_name(workflow.name, terms))
+        context = RequestContext(order, terms.tenant, terms.weight, budget, record, of_round)
         request = Request(event.request_id, context, now_ns)
         request.context.identity, request.context.number = event.identity, event.request_id
         request.context.story = event.story

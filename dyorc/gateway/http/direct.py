@@ -146,7 +146,7 @@ class DirectRequest:
         try:
             tenant = service.access.tenant_of(route.key)
             self._tenant = tenant.name
-            model = self._model = service.model(tenant, route.model, route.version)
+            model = self._model = service.model(tenant, route.model, route.version, self.exchange.head.headers)
             ticket = self._ticket = service.admission.admit(tenant, route.num_bytes)
             arrays = self._decode(body)
             request = self._request
@@ -168,7 +168,7 @@ class DirectRequest:
 
     def lose(self) -> None:
         """Cancels the request, because its client is gone."""
-        if self._request_id and self._ticket is not None and self._inference.service.backend.cancel(self._request_id):
+        if self._request_id and self._ticket is not None and self._inference.service.cancel(self._request_id):
             self._close()
 
     # Receiver

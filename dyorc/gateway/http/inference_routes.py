@@ -82,7 +82,7 @@ class InferenceRoutes:
     async def __call__(self, scope: Scope, receive: Receive, send: Send, target: InferenceTarget) -> None:
         try:
             tenant = tenant_of(scope)
-            model = self._service.model(tenant, target.model, target.version)
+            model = self._service.model(tenant, target.model, target.version, scope["headers"])
             head = read_head(scope["headers"], is_old=scope["http_version"] == "1.0")
             with self._service.admission.admit(tenant, self._bodies.expected_bytes(head)) as ticket:
                 ticket.arrived_ns = scope.get("dyorc.arrived_ns")

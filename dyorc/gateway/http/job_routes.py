@@ -49,7 +49,7 @@ def add_job_routes(app: FastAPI, jobs: Jobs) -> None:
             raise InvalidInputError(f"Idempotency-Key has {len(key)} characters, expected 1 to {_MAX_KEY_CHARS}")
         body = await _read_body(request, tenant, jobs.service)
         caller = caller_in_headers(request.scope["headers"])
-        job, is_new = await jobs.submit(tenant, body, key or "", caller)
+        job, is_new = await jobs.submit(tenant, body, key or "", caller, request.scope["headers"])
         return JSONResponse(job_json(job), 202 if is_new else 200, {"location": f"{JOBS}/{job.id}"})
 
     @app.get(JOBS)

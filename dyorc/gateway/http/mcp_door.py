@@ -105,7 +105,7 @@ class McpDoor:
 
     def _model(self, scope: Scope, name: str) -> Model:
         try:
-            model = self._service.model(tenant_of(scope), name)
+            model = self._service.model(tenant_of(scope), name, None, scope["headers"])
         except (UnknownModelError, PermissionDeniedError):
             model = None
         if model is None or model.is_program:

@@ -129,7 +129,7 @@ class OpenAiRoutes:
         Raises:
             UnknownModelError: If there is none that takes such requests.
         """
-        model = self._service.model(tenant_of(call.scope), name)
+        model = self._service.model(tenant_of(call.scope), name, None, call.scope["headers"])
         part = part_of(model)
         if part is None or part.role not in roles:
             expected = " or ".join(_TYPES[role].__name__ for role in roles)

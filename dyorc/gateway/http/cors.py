@@ -17,10 +17,10 @@ _ASKED_METHOD = b"access-control-request-method"
 _METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE"
 _SENT = (
     names.AUTHORIZATION, names.API_KEY, "content-type", "content-encoding", "accept", names.JSON_LENGTH, names.TIMEOUT,
-    names.REQUEST_ID, names.IDEMPOTENCY_KEY, names.TRACEPARENT, names.TRACESTATE, "last-event-id",
+    names.PRIORITY, names.REQUEST_ID, names.IDEMPOTENCY_KEY, names.TRACEPARENT, names.TRACESTATE, "last-event-id",
 )  # fmt: skip
 """Headers that the server reads."""
-_SHOWN = (names.REQUEST_ID, names.JSON_LENGTH, names.RETRY_AFTER, "www-authenticate", "location")
+_SHOWN = (names.REQUEST_ID, names.TRACEPARENT, names.JSON_LENGTH, names.RETRY_AFTER, "www-authenticate", "location")
 """Headers of answers that pages may read, besides the ones that they always may."""
 _MAX_AGE_S = 600
 

@@ -8,7 +8,7 @@ if sys.platform == "win32":
     raise ImportError("DyOrc needs Linux, or macOS for servers in one process. Under Windows, install it in WSL2.")
 
 if TYPE_CHECKING:
-    from dyorc import programs
+    from dyorc import openai, programs
     from dyorc.authoring.array_memory import empty
     from dyorc.authoring.batching import pad
     from dyorc.authoring.decisions import choose, gather, when
@@ -50,6 +50,7 @@ __all__ = [
     "gather",
     "load_module",
     "num_threads",
+    "openai",
     "pad",
     "program",
     "programs",
@@ -78,13 +79,14 @@ _HOMES = {
     "dyorc.server.asgi_application": ("asgi",),
     "dyorc.authoring.weights": ("load_module",),
 }
+_MODULES = ("openai", "programs")
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 """Everything is imported on first use: a supervisor needs none of it, and most processes have no use for the client."""
 
 
 def __getattr__(name: str) -> Any:
-    if name == "programs":
-        return importlib.import_module("dyorc.programs")
+    if name in _MODULES:
+        return importlib.import_module(f"dyorc.{name}")
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = getattr(importlib.import_module(_HOME_OF[name]), name)

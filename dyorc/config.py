@@ -289,6 +289,10 @@ class GatewayConfig(_Section):
     """Largest body of a request."""
     max_answer_bytes: int = Field(default=2**30, ge=1)
     """Largest answer: all its tensors together, before encoding; in a stream, each part."""
+    max_image_pixels: int = Field(default=64 * 2**20, ge=1, le=178_956_970)
+    """Largest image in a request, in pixels; Pillow itself refuses images beyond the highest value."""
+    max_choices: int = Field(default=128, ge=1)
+    """Answers that one request of OpenAI's API may ask for: its prompts times its `n`. Each runs the workflow once."""
     shed: bool = True
     """Whether a request with its own time limit (`Request-Timeout`) is refused before it is read if the limit cannot be met."""
     max_connections: int = Field(default=16_384, ge=1)

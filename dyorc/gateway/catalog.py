@@ -12,6 +12,7 @@ import msgspec
 
 from dyorc.authoring.batching import BatchKeys
 from dyorc.authoring.signature import Signature, StaticValue
+from dyorc.authoring.values import MAX_IMAGE_PIXELS
 from dyorc.core.arrays import Array, inline
 from dyorc.errors import NotReadyError, UnknownModelError
 from dyorc.models.offers import ModelKey, Offer, Offers, ProgramOffer
@@ -33,6 +34,7 @@ class Model:
         key: Its name and version.
         is_streaming: Whether it answers in parts.
         is_repeatable: Whether a request may be repeated even if it has run: no program of it has an effect that counts twice.
+        max_image_pixels: Most pixels of each image in a request.
     """
 
     key: ModelKey
@@ -40,11 +42,12 @@ class Model:
     signature: Signature
     is_streaming: bool
     is_repeatable: bool
+    max_image_pixels: int
 
     @classmethod
-    def of(cls, offer: Offer) -> "Model":
+    def of(cls, offer: Offer, max_image_pixels: int) -> "Model":
         is_repeatable = not any(program.has_effect for program in offer.programs)
-        return cls(offer.key, offer, offer.signature.signature(), offer.is_streaming, is_repeatable)
+        return cls(offer.key, offer, offer.signature.signature(), offer.is_streaming, is_repeatable, max_image_pixels)
 
     @cached_property
     def name(self) -> str:
@@ -113,7 +116,7 @@ class Model:
         self.signature.check_inputs(tensors)
         if self._batch_keys is not None:
             self._batch_keys.key(tensors, statics)
-        self.signature.check_contents(arrays)
+        self.signature.check_contents(arrays, self.max_image_pixels)
 
 
 class TrafficSplit:
@@ -179,6 +182,7 @@ class Catalog:
 
     Args:
         offers: What is on offer; the catalog follows its changes.
+        max_image_pixels: Most pixels of each image in a request.
 
     Attributes:
         models: By name, in the version for requests that name none.
@@ -189,8 +193,9 @@ class Catalog:
         watched: The versions of models whose requests go to several, as copies or not.
     """
 
-    def __init__(self, offers: Offers) -> None:
+    def __init__(self, offers: Offers, max_image_pixels: int = MAX_IMAGE_PIXELS) -> None:
         self._offers = offers
+        self._max_image_pixels = max_image_pixels
         self.models: dict[str, Model] = {}
         self.versions: dict[str, dict[str, Model]] = {}
         self.tallies: dict[str, Model] = {}
@@ -207,7 +212,7 @@ class Catalog:
         known = self._by_key
         kept = [known.get(offer.key) for offer in self._offers.all]
         models = [
-            model if model is not None and model.offer == offer else Model.of(offer)
+            model if model is not None and model.offer == offer else Model.of(offer, self._max_image_pixels)
             for model, offer in zip(kept, self._offers.all, strict=True)
         ]
         self._by_key = {model.key: model for model in models}

@@ -103,6 +103,12 @@ def header_of(ids: Ids) -> Header:
     return _REQUEST_ID, ids.request_id.encode()
 
 
+def trace_header(ids: Ids) -> Header | None:
+    """Returns the header of an answer that names its request's span, or its caller's if it has none; None without either."""
+    span = ids.caller if ids.origin is None or ids.origin.span is None else ids.origin.span
+    return None if span is None else (TRACEPARENT_NAME, span.traceparent.encode())
+
+
 def id_line(ids: Ids) -> bytes:
     return b"%b: %b\r\n" % header_of(ids)
 

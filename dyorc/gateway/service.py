@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from dyorc.config import GatewayConfig
 from dyorc.core.arrays import Array
 from dyorc.core.request import Receiver, Terms
-from dyorc.errors import AnswerTooLargeError, UnsupportedError
+from dyorc.errors import AnswerTooLargeError, InvalidInputError, UnsupportedError
 from dyorc.gateway.access import Access
 from dyorc.gateway.admission import Admission, Ticket
 from dyorc.gateway.backend import Backend, Deployments, Started
@@ -67,7 +67,7 @@ class InferenceService:
         peers: PeerProcesses | None = None,
         origins: Origins | None = None,
     ) -> None:
-        self.catalog = Catalog(backend.offers)
+        self.catalog = Catalog(backend.offers, config.max_image_pixels)
         self.backend = backend
         self.config = config
         self.access = Access(config.keys_file)
@@ -132,8 +132,16 @@ class InferenceService:
 
     async def decoded(self, num_bytes: int, decode: Callable[..., T], *arguments: object) -> T:
         """Returns what `decode` makes of a body of JSON, or a form, of so many bytes; a long one is decoded on a thread, where it
-        would keep the event loop busy for milliseconds."""
-        return await self.off_loop.run(decode, *arguments) if num_bytes > _LONG_BYTES else decode(*arguments)
+        would keep the event loop busy for milliseconds.
+
+        Raises:
+            InvalidInputError: If it is nested too deeply.
+            DyOrcError: What `decode` raises.
+        """
+        try:
+            return await self.off_loop.run(decode, *arguments) if num_bytes > _LONG_BYTES else decode(*arguments)
+        except RecursionError:
+            raise InvalidInputError("the request's JSON is nested too deeply") from None
 
     async def infer(
         self,
@@ -143,6 +151,7 @@ class InferenceService:
         memory: RequestMemory,
         *,
         timeout_s: float | None = None,
+        priority: int = 0,
         origin: Origin | None = None,
         started: Started | None = None,
         waits_for_effects: bool = False,
@@ -153,6 +162,7 @@ class InferenceService:
         Args:
             ticket: The request's admission.
             timeout_s: The transport's own limit; the smaller of it and the request's applies.
+            priority: The transport's own; it applies if the request names none.
             origin: Where it comes from, if it is recorded (`Origins`).
             started: Called with the future of the answer; cancelling that cancels the request.
             waits_for_effects: See `Terms`.
@@ -169,7 +179,7 @@ class InferenceService:
             DyOrcError: See the tree in `dyorc.errors`.
         """
         _refuse_streaming(model)
-        terms = self._terms(ticket, request, timeout_s)
+        terms = self._terms(ticket, request, timeout_s, priority)
         if waits_for_effects:
             terms = replace(terms, waits_for_effects=True)
         submission = Submission(model.key, request.arrays, request.statics, terms, origin, memory.body, self._recorder)
@@ -203,6 +213,7 @@ class InferenceService:
         receiver: Receiver[Any],
         *,
         timeout_s: float | None,
+        priority: int,
         origin: Origin | None,
         body: ArenaBody | None,
     ) -> int:
@@ -214,7 +225,7 @@ class InferenceService:
             (others): See `infer`.
         """
         _refuse_streaming(model)
-        terms = self._terms(ticket, request, timeout_s)
+        terms = self._terms(ticket, request, timeout_s, priority)
         submission = Submission(model.key, arrays, request.statics, terms, origin, body, self._recorder)
         if self.catalog.watched and (watched := self.versions.begin(model, submission)) is not None:
             return self._submit_watched(submission, receiver, watched)
@@ -243,6 +254,7 @@ class InferenceService:
         memory: RequestMemory,
         *,
         timeout_s: float | None = None,
+        priority: int = 0,
         origin: Origin | None = None,
         started: Started | None = None,
         take: Callable[[list[Array]], T],
@@ -251,18 +263,18 @@ class InferenceService:
 
         A model that does not stream has one part. Arguments and errors are those of `infer`. Close it if you stop early.
         """
-        terms = self._terms(ticket, request, timeout_s)
+        terms = self._terms(ticket, request, timeout_s, priority)
         submission = Submission(model.key, request.arrays, request.statics, terms, origin, memory.body, self._recorder)
         parts = self.backend.stream(submission, take=self._limited(model, take), started=started)
         return watch_parts(parts, partial(self.versions.begin, model, submission)) if self.catalog.watched else parts
 
-    def _terms(self, ticket: Ticket, request: InferRequest, timeout_s: float | None) -> Terms:
+    def _terms(self, ticket: Ticket, request: InferRequest, timeout_s: float | None, priority: int) -> Terms:
         limit_s = request.timeout_s
         if limit_s is None or (timeout_s is not None and timeout_s <= limit_s):
             limit_s = timeout_s  # checked when the request arrived
         elif self.shedding is not None and ticket.arrived_ns is not None:
             self.shedding.check_once_read(ticket.arrived_ns, limit_s)
-        return ticket.terms(timeout_s=limit_s, priority=request.priority)
+        return ticket.terms(timeout_s=limit_s, priority=request.priority or priority)
 
     def check_answer(self, model: Model, arrays: Sequence[Array]) -> None:
         """Checks the size of an answer.

@@ -11,8 +11,8 @@ JSON_LENGTH = "inference-header-content-length"
 TIMEOUT = "request-timeout"
 """In seconds; after that, the client no longer waits."""
 
-PRIORITY = "request-priority"
-"""Of what the handler of an application beside DyOrc's routes calls: 1 is the highest; 0, the default, means none."""
+PRIORITY = "x-priority"
+"""Of a request that names none in its body: 1 is the highest, 0 means none."""
 
 AUTHORIZATION = "authorization"
 API_KEY = "x-api-key"

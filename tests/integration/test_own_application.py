@@ -121,8 +121,8 @@ def test_the_time_limit_of_the_request_is_that_of_its_calls(served: Served) -> N
     ("header", "text"),
     [
         ({"request-timeout": "soon"}, "Request-Timeout is 'soon', expected seconds"),
-        ({"request-priority": "first"}, "Request-Priority is 'first', expected a number"),
-        ({"request-priority": "9" * 40}, "expected a number from 0 to 999999999"),
+        ({"x-priority": "first"}, "X-Priority is 'first', expected a number"),
+        ({"x-priority": "9" * 40}, "expected a number from 0 to 2147483647"),
     ],
 )
 def test_malformed_terms_are_refused_by_the_call(served: Served, header: dict[str, str], text: str) -> None:

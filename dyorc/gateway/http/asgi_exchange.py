@@ -17,7 +17,7 @@ from dyorc.gateway.http.answer_writer import COMMON
 from dyorc.gateway.http.cors import Cors
 from dyorc.gateway.http.inference_answers import JSON, write, write_error
 from dyorc.gateway.http.middleware import EXCHANGE, OUTER
-from dyorc.gateway.request_ids import Ids, header_of, ids_in_headers
+from dyorc.gateway.request_ids import Ids, header_of, ids_in_headers, trace_header
 from dyorc.protocol.header_names import Header
 
 _log = structlog.get_logger("dyorc.gateway")
@@ -166,6 +166,8 @@ class AsgiExchange:
             headers += [header for header in COMMON if header[0] not in names]
             if self.ids.is_given or message["status"] >= _FIRST_ERROR:
                 headers.append(header_of(self.ids))
+            if (place := trace_header(self.ids)) is not None:
+                headers.append(place)
         if self._cors is not None:
             headers += self._cors.headers(self._outer["headers"])
         if self._outer.get("http_version", "1.1") not in ("1.0", "1.1"):

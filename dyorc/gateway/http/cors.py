@@ -20,7 +20,7 @@ _SENT = (
     names.PRIORITY, names.REQUEST_ID, names.IDEMPOTENCY_KEY, names.TRACEPARENT, names.TRACESTATE, "last-event-id",
 )  # fmt: skip
 """Headers that the server reads."""
-_SHOWN = (names.REQUEST_ID, names.JSON_LENGTH, names.RETRY_AFTER, "www-authenticate", "location")
+_SHOWN = (names.REQUEST_ID, names.TRACEPARENT, names.JSON_LENGTH, names.RETRY_AFTER, "www-authenticate", "location")
 """Headers of answers that pages may read, besides the ones that they always may."""
 _MAX_AGE_S = 600
 

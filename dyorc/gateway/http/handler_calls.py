@@ -41,7 +41,7 @@ async def call(model: Workflow | Program | str, /, *args: Any, **kwargs: Any) ->
     """Runs a served model for the HTTP request that is being handled, and returns its answer.
 
     To be awaited in a handler of the application beside DyOrc's routes (``dyorc serve --app``, ``dyorc.asgi(app=...)``). The
-    request's tenant, id, ``Request-Timeout``, ``Request-Priority`` and trace apply. If its client goes away before it is
+    request's tenant, id, ``Request-Timeout``, ``X-Priority`` and trace apply. If its client goes away before it is
     answered, the call is cancelled.
 
     Args:
@@ -149,7 +149,7 @@ class HandlerRequest:
         try:
             tenant = self._tenant()
             tenant_name = tenant.name
-            model = service.model(tenant, name)
+            model = service.model(tenant, name, headers=self._scope["headers"])
             signature = model.signature if isinstance(target, str) else _signature_of(target)
             request = self._request(model, signature, args, kwargs)
             num_bytes = self._num_bytes(request.arrays)

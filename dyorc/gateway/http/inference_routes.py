@@ -213,13 +213,14 @@ class InferenceRoutes:
         with CancelledWithClient(incoming.scope) as wait:
             return await self._service.infer(
                 incoming.ticket, incoming.model, work.request, work.memory,
-                timeout_s=incoming.head.timeout_s, origin=work.origin, started=wait.attach, take=work.take,
+                timeout_s=incoming.head.timeout_s, priority=incoming.head.priority, origin=work.origin,
+                started=wait.attach, take=work.take,
             )  # fmt: skip
 
     def _stream(self, incoming: AdmittedRequest, work: DecodedRequest[T]) -> AsyncGenerator[list[T]]:
         return self._service.stream(
             incoming.ticket, incoming.model, work.request, work.memory,
-            timeout_s=incoming.head.timeout_s, origin=work.origin, take=work.take,
+            timeout_s=incoming.head.timeout_s, priority=incoming.head.priority, origin=work.origin, take=work.take,
         )  # fmt: skip
 
     async def _write_stream(

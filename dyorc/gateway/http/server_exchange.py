@@ -14,7 +14,7 @@ from dyorc.gateway.http.flow import CONTINUE, Flow, waited_ns
 from dyorc.gateway.http.inference_answers import JSON
 from dyorc.gateway.http.middleware import EXCHANGE
 from dyorc.gateway.http.request_parser import ParsedHead
-from dyorc.gateway.request_ids import Ids, header_of, ids_in_headers
+from dyorc.gateway.request_ids import Ids, header_of, ids_in_headers, trace_header
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -187,6 +187,8 @@ class ServerExchange:
             headers = list(message.get("headers", ()))
             if not self.is_foreign and (self.ids.is_given or message["status"] >= _FIRST_ERROR):
                 headers.append(header_of(self.ids))
+            if not self.is_foreign and (place := trace_header(self.ids)) is not None:
+                headers.append(place)
             self.writer.start(message["status"], headers, is_foreign=self.is_foreign)
             return
         self.writer.write(message.get("body", b""), is_last_part=not message.get("more_body", False))

@@ -8,7 +8,7 @@ if sys.platform == "win32":
     raise ImportError("DyOrc needs Linux, or macOS for servers in one process. Under Windows, install it in WSL2.")
 
 if TYPE_CHECKING:
-    from dyorc import programs
+    from dyorc import openai, programs
     from dyorc.authoring.array_memory import empty
     from dyorc.authoring.batching import pad
     from dyorc.authoring.decisions import choose, gather, when
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from dyorc.authoring.workflow import Workflow, workflow
     from dyorc.client import AsyncClient, Client
     from dyorc.errors import DyOrcError, InvalidInputError, ProgramError
+    from dyorc.gateway.http.handler_calls import call, stream
     from dyorc.local import run
+    from dyorc.server.asgi_application import asgi
 
 __all__ = [
     "AsyncClient",
@@ -40,16 +42,20 @@ __all__ = [
     "Resident",
     "Stream",
     "Workflow",
+    "asgi",
+    "call",
     "choose",
     "collect",
     "empty",
     "gather",
     "load_module",
     "num_threads",
+    "openai",
     "pad",
     "program",
     "programs",
     "run",
+    "stream",
     "when",
     "workflow",
 ]
@@ -68,16 +74,19 @@ _HOMES = {
     "dyorc.authoring.workflow": ("Workflow", "workflow"),
     "dyorc.client": ("AsyncClient", "Client"),
     "dyorc.errors": ("DyOrcError", "InvalidInputError", "ProgramError"),
+    "dyorc.gateway.http.handler_calls": ("call", "stream"),
     "dyorc.local": ("run",),
+    "dyorc.server.asgi_application": ("asgi",),
     "dyorc.authoring.weights": ("load_module",),
 }
+_MODULES = ("openai", "programs")
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 """Everything is imported on first use: a supervisor needs none of it, and most processes have no use for the client."""
 
 
 def __getattr__(name: str) -> Any:
-    if name == "programs":
-        return importlib.import_module("dyorc.programs")
+    if name in _MODULES:
+        return importlib.import_module(f"dyorc.{name}")
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = getattr(importlib.import_module(_HOME_OF[name]), name)

@@ -246,6 +246,22 @@ class DeploymentConfig(_Section):
     """How long a version's programs may take to load before it is refused."""
 
 
+class ShadowConfig(_Section):
+    """Copies of requests that a version gets whose answers nobody sees (`dyorc deploy --shadow`)."""
+
+    max_in_flight: int = Field(default=8, ge=1)
+    """Copies that each process runs at the same time; others are dropped."""
+    max_request_bytes: int = Field(default=2**20, ge=0)
+    """A request with larger inputs, or outputs, is not copied."""
+    max_bytes: int = Field(default=64 * 2**20, ge=0)
+    """Memory of each process for what is copied; beyond that, copies are dropped."""
+    timeout_s: float = Field(default=30.0, gt=0)
+    """How long a copy may take."""
+    relative_tolerance: float = Field(default=1e-3, ge=0)
+    """Floats of two answers are the same if they differ by no more than this part of the first, and `absolute_tolerance`."""
+    absolute_tolerance: float = Field(default=1e-6, ge=0)
+
+
 class GatewayConfig(_Section):
     """The gateway: HTTP and gRPC."""
 
@@ -273,6 +289,10 @@ class GatewayConfig(_Section):
     """Largest body of a request."""
     max_answer_bytes: int = Field(default=2**30, ge=1)
     """Largest answer: all its tensors together, before encoding; in a stream, each part."""
+    max_image_pixels: int = Field(default=64 * 2**20, ge=1, le=178_956_970)
+    """Largest image in a request, in pixels; Pillow itself refuses images beyond the highest value."""
+    max_choices: int = Field(default=128, ge=1)
+    """Answers that one request of OpenAI's API may ask for: its prompts times its `n`. Each runs the workflow once."""
     shed: bool = True
     """Whether a request with its own time limit (`Request-Timeout`) is refused before it is read if the limit cannot be met."""
     max_connections: int = Field(default=16_384, ge=1)
@@ -291,6 +311,7 @@ class GatewayConfig(_Section):
     """How long a connection may stay open without a request."""
     drain_timeout_s: float = Field(default=10.0, ge=0)
     """Time that requests in flight are given when the server stops."""
+    shadow: ShadowConfig = ShadowConfig()
     mcp: bool = False
     """Whether workflows are tools of the Model Context Protocol, at `/mcp`. Needs the extra `mcp`."""
     cors_origins: tuple[Origin, ...] = ()
@@ -460,6 +481,8 @@ class Settings(_Section):
 
     workflows: tuple[str, ...] = ()
     """What `dyorc serve` serves if its command line names nothing, such as ``app.py:classify`` or ``package.module:flow``."""
+    app: str = ""
+    """Your own ASGI application beside DyOrc's routes, such as ``app.py:api``; empty: none. For `dyorc serve` and `dyorc dev`."""
     in_process: bool = False
     """Whether all programs run in the server's own process, without Ray."""
     store: Secret = ""

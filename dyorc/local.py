@@ -180,7 +180,9 @@ def _execute(action: DispatchBatch, residents: ResidentTable) -> BatchDone | Bat
     with _interruptible():
         result = _executor(action.program).run(columns, action.statics, chain=action.chain)
     if isinstance(result, BatchError):
-        return BatchFailed(action.replica_id, action.batch_id, result.error_type, result.message, result.traceback)
+        return BatchFailed(
+            action.replica_id, action.batch_id, result.error_type, result.message, result.traceback, input_at=result.input_at
+        )
     outputs = [
         residents.keep(rows, "") if isinstance(rows, ResidentRows) else [inline(np.array(row, order="C")) for row in rows]
         for rows in result.outputs

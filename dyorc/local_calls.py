@@ -219,7 +219,14 @@ class _LocalCall:
     def failed(self, error: BaseException) -> None:
         failure = BatchError.of(error)
         self._events.put(
-            BatchFailed(self._action.replica_id, self._action.batch_id, failure.error_type, failure.message, failure.traceback)
+            BatchFailed(
+                self._action.replica_id,
+                self._action.batch_id,
+                failure.error_type,
+                failure.message,
+                failure.traceback,
+                input_at=failure.input_at,
+            )
         )
 
 

@@ -6,12 +6,17 @@ or returns, texts or `ChatDelta`s. Fields that are not listed here are kept, sin
 Source: OpenAI's description of its API, github.com/openai/openai-openapi.
 """
 
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, with_config
+from typing_extensions import TypedDict
 
 ROLE = "x-openai-request"
 """The key in a JSON Schema that says which requests a model of these takes: a gateway may know no more of it."""
+
+
+Priority: TypeAlias = Annotated[int, Field(ge=0, le=2**31 - 1)]
+"""1 is the highest; 0 means none. It counts among the requests of one API key."""
 
 
 def _config(role: str) -> ConfigDict:
@@ -65,6 +70,7 @@ class ChatRequest(BaseModel):
     tool_choice: str | dict[str, Any] | None = None
     response_format: dict[str, Any] | None = None
     service_tier: str | None = None
+    priority: Priority | None = None
     user: str | None = None
 
     @property
@@ -89,6 +95,7 @@ class CompletionRequest(BaseModel):
     stop: str | list[str] | None = None
     seed: int | None = None
     service_tier: str | None = None
+    priority: Priority | None = None
     user: str | None = None
 
     @property
@@ -106,6 +113,7 @@ class EmbeddingRequest(BaseModel):
     input: str | list[str] | list[int] | list[list[int]]
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = Field(default=None, ge=1)
+    priority: Priority | None = None
     user: str | None = None
 
     @property
@@ -128,6 +136,7 @@ class RerankRequest(BaseModel):
     documents: list[str | dict[str, Any]] = Field(min_length=1)
     top_n: int | None = Field(default=None, ge=1)
     return_documents: bool = False
+    priority: Priority | None = None
 
     @property
     def texts(self) -> list[str]:
@@ -142,18 +151,36 @@ class TokenUsage(BaseModel):
     completion_tokens: int = 0
 
 
+@with_config(ConfigDict(extra="allow"))
+class FunctionDelta(TypedDict, total=False):
+    """A function that an answer calls, or a further piece of its arguments, which are JSON."""
+
+    name: str | None
+    arguments: str | None
+
+
+@with_config(ConfigDict(extra="allow"))
+class ToolCallDelta(TypedDict, total=False):
+    """A call of a tool, or a further piece of one. Pieces of the same call have the same index."""
+
+    index: int
+    id: str | None
+    type: str | None
+    function: FunctionDelta | None
+
+
 class ChatDelta(BaseModel):
     """A part of an answer, where it is more than a text.
 
     Attributes:
-        tool_calls: As in the API; each with its ``index`` in a stream.
+        tool_calls: As in the API; one without an ``index`` is a call of its own.
         finish_reason: ``stop``, ``length``, ``tool_calls`` or ``content_filter``, with the last part.
         usage: What to tell the client; otherwise each part counts as a token.
     """
 
     content: str | None = None
     reasoning_content: str | None = None
-    tool_calls: list[dict[str, Any]] | None = None
+    tool_calls: list[ToolCallDelta] | None = None
     finish_reason: str | None = None
     usage: TokenUsage | None = None
 

@@ -6,6 +6,7 @@ from contextlib import aclosing
 from typing import Any, TypeAlias, TypeVar
 
 from dyorc.authoring.workflow import Workflow
+from dyorc.config import LogsConfig
 from dyorc.core.arrays import Array
 from dyorc.core.request import Receiver, Terms
 from dyorc.engine.request_trace import RequestTrace
@@ -129,6 +130,9 @@ class FakeBackend:
     def levels(self) -> Levels:
         """Says what it does; the test sets it."""
         return self.now
+
+    def set_logs(self, config: LogsConfig) -> None:
+        """Does nothing: it has no other processes."""
 
     def scaling(self) -> dict[str, Any]:
         """Returns the numbers that were asked for last."""

@@ -16,7 +16,7 @@ import numpy as np
 from typing_extensions import is_typeddict
 
 from dyorc.authoring.spec import TensorSpec, ValueSpec
-from dyorc.authoring.values import ValueType, has_tensors
+from dyorc.authoring.values import MAX_IMAGE_PIXELS, ValueType, has_tensors
 from dyorc.core.arrays import Array
 from dyorc.core.tensor import FLOATS, TensorRef
 from dyorc.errors import DefinitionError, InvalidInputError
@@ -458,7 +458,7 @@ class Signature:
         """
         check_all(self.inputs, tensors, self.owner)
 
-    def check_contents(self, arrays: Sequence[Array]) -> None:
+    def check_contents(self, arrays: Sequence[Array], max_image_pixels: int = MAX_IMAGE_PIXELS) -> None:
         """Checks what a request's arrays hold, in the order of `inputs`: finite numbers where declared `Finite`, and images.
 
         Raises:
@@ -469,4 +469,4 @@ class Signature:
                 at = tuple(int(axis[0]) for axis in np.nonzero(~np.isfinite(array)))
                 raise InvalidInputError(f"{self.owner}: {spec.name!r} holds {array[at]} at {list(at)}, expected finite numbers")
             if isinstance(spec, ValueSpec):
-                spec.check_content(array, self.owner)
+                spec.check_content(array, self.owner, max_image_pixels)

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import AbstractDtype
 
 from dyorc.authoring.resident import ResidentMark
-from dyorc.authoring.values import ContentKind, ValueType, read_image_head
+from dyorc.authoring.values import ContentKind, ValueType, check_image
 from dyorc.core.arrays import Array, as_array, as_value, element_of_bytes
 from dyorc.core.tensor import TENSOR_TYPES, DType, Shape
 from dyorc.errors import DefinitionError, InvalidInputError
@@ -287,7 +287,7 @@ class ValueSpec(TensorSpec):
     def value_of(self, array: Array, owner: str) -> Any:
         return as_value(array) if self.type is None else self.type.decode(bytes(array[()]), f"{owner}: {self.name!r}")
 
-    def check_content(self, array: Array, owner: str) -> None:
+    def check_content(self, array: Array, owner: str, max_image_pixels: int) -> None:
         """Checks what can be checked without the user's code: that an image is one, and has not too many pixels.
 
         Raises:
@@ -295,7 +295,7 @@ class ValueSpec(TensorSpec):
         """
         if self.kind is ContentKind.IMAGE:
             with contextlib.suppress(ImportError):  # without Pillow, its program finds out
-                read_image_head(bytes(array[()]), f"{owner}: {self.name!r}")
+                check_image(bytes(array[()]), f"{owner}: {self.name!r}", max_image_pixels)
 
     def without_batch(self, owner: str) -> Self:
         if self.type is None or get_origin(self.type.annotation) is not list:

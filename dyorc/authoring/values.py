@@ -18,7 +18,8 @@ from dyorc.authoring.resident import ResidentMark
 from dyorc.errors import DefinitionError, InvalidInputError
 
 MAX_IMAGE_PIXELS = 64 * 1024 * 1024
-"""Images of more pixels are refused before they are decoded: a file of a few kilobytes can announce any number."""
+"""Images of requests with more pixels are refused before they are decoded, unless the settings say otherwise: a file of a few
+kilobytes can announce any number."""
 
 _MAX_SHOWN = 200
 _MAX_PROBLEMS = 3
@@ -233,12 +234,12 @@ def has_tensors(annotation: Any) -> bool:
 
 
 def open_image(raw: bytes, label: str) -> Any:
-    """Returns the decoded image of a file.
+    """Returns the decoded image of a file. Its pixels were counted when its request came (`check_image`).
 
     Raises:
-        InvalidInputError: If it is no image, is damaged, or has too many pixels.
+        InvalidInputError: If it is no image, or is damaged.
     """
-    image = read_image_head(raw, label)
+    image = _image_of(raw, label)
     try:
         image.load()
     except Exception as error:  # each of Pillow's readers raises its own
@@ -246,26 +247,30 @@ def open_image(raw: bytes, label: str) -> Any:
     return image
 
 
-def read_image_head(raw: bytes, label: str) -> Any:
-    """Returns the image of a file whose pixels have not been decoded.
+def check_image(raw: bytes, label: str, max_pixels: int) -> None:
+    """Checks the head of an image's file; no pixel is decoded.
 
     Raises:
         InvalidInputError: If it is no image, or has too many pixels.
     """
+    image = _image_of(raw, label)
+    if image.width * image.height > max_pixels:
+        raise InvalidInputError(
+            f"{label} is an image of {image.width} x {image.height} pixels, expected at most {max_pixels} in all"
+        )
+
+
+def _image_of(raw: bytes, label: str) -> Any:
+    """Returns the image of a file whose pixels have not been decoded."""
     from PIL import Image
 
     try:
-        image = Image.open(io.BytesIO(raw))
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning):  # the latter where warnings are errors
-        raise InvalidInputError(f"{label} is an image of too many pixels, expected at most {MAX_IMAGE_PIXELS}") from None
+        return Image.open(io.BytesIO(raw))
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:  # the latter where warnings are errors
+        raise InvalidInputError(f"{label} is an image of too many pixels: {error}") from None
     except Exception:
         start = bytes(raw[:8])
         raise InvalidInputError(f"{label} is no image: {len(raw)} bytes, which begin with {start!r}") from None
-    if image.width * image.height > MAX_IMAGE_PIXELS:
-        raise InvalidInputError(
-            f"{label} is an image of {image.width} x {image.height} pixels, expected at most {MAX_IMAGE_PIXELS} in all"
-        )
-    return image
 
 
 def _written(image: Any, label: str) -> bytes:

@@ -121,7 +121,9 @@ def run_batch(batch: LocalBatch, executor: ProgramExecutor, results: ProgramResu
     result = executor.run(batch.columns, batch.statics, results.reserve, batch.span, batch.chain)
     event: BatchDone | BatchFailed | None
     if isinstance(result, BatchError):
-        event = BatchFailed(batch.replica_id, batch.batch_id, result.error_type, result.message, result.traceback)
+        event = BatchFailed(
+            batch.replica_id, batch.batch_id, result.error_type, result.message, result.traceback, input_at=result.input_at
+        )
         result = None
     else:
         event = _keep(batch, result, results)

@@ -354,7 +354,16 @@ class _HostedCall:
             self._end(BatchFailed(batch.replica_id, batch.batch_id, "NoRoomError", message, "", is_capacity=True))
         else:
             failure = BatchError.of(error)
-            self._end(BatchFailed(batch.replica_id, batch.batch_id, failure.error_type, failure.message, failure.traceback))
+            self._end(
+                BatchFailed(
+                    batch.replica_id,
+                    batch.batch_id,
+                    failure.error_type,
+                    failure.message,
+                    failure.traceback,
+                    input_at=failure.input_at,
+                )
+            )
 
     def _end(self, event: BatchDone | BatchFailed | TensorsLost) -> None:
         self._results.done()

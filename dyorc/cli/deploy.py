@@ -9,6 +9,7 @@ from rich.console import Console
 from dyorc.cli.server_options import DEFAULT_URL, AsJson, Ca, Key, Url, connect
 from dyorc.cli.stacked_table import StackedTable
 from dyorc.errors import ConfigurationError
+from dyorc.protocol.deployment_changes import STICKY_BY_KEY
 
 _console = Console(soft_wrap=True)
 
@@ -29,8 +30,30 @@ def deploy(
         typer.Option(help="The group of orchestrators that loads it, if there are several."),
     ] = "",
     share: Annotated[
-        float, typer.Option(min=0, max=1, help="Part of the requests that name no version; with 1 it becomes the default.")
-    ] = 1.0,
+        float | None,
+        typer.Option(
+            min=0, max=1, help="Part of the requests that name no version; by default 1, and it becomes the default version."
+        ),
+    ] = None,
+    canary: Annotated[
+        float | None, typer.Option(min=0, max=100, metavar="PERCENT", help="The same in per cent: --canary 10 is --share 0.1.")
+    ] = None,
+    shadow: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=100,
+            metavar="PERCENT",
+            help="It gets copies of so many per cent of the default's requests. Its answers are compared and dropped.",
+        ),
+    ] = 0.0,
+    sticky: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HEADER|key",
+            help="A client stays with one version, by the value of this header, or by its API key. Empty ends that.",
+        ),
+    ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Share no program with other versions.")] = False,
     allow_incompatible: Annotated[
         bool, typer.Option("--allow-incompatible", help="Even if its inputs or outputs are others than the default's.")
@@ -43,7 +66,7 @@ def deploy(
     """Loads a version of a workflow into a running server, without a restart: `dyorc deploy app.py:classify --version 2`."""
     with connect(url, key, ca, timeout_s=_TIMEOUT_S) as client:
         if target is None:
-            if version or group or share != 1 or fresh:
+            if version or group or share is not None or canary is not None or shadow or sticky is not None or fresh:
                 raise ConfigurationError("name what to load, such as app.py:classify")
             _show_all(client.deployments(), as_json)
         else:
@@ -52,7 +75,9 @@ def deploy(
                     _absolute(target),
                     version=version,
                     group=group,
-                    share=share,
+                    share=_share(share, canary),
+                    shadow=shadow / 100,
+                    sticky=None if sticky is None else sticky.lower(),
                     fresh=fresh,
                     allow_incompatible=allow_incompatible,
                 ),
@@ -79,6 +104,29 @@ def rollback(name: Name, url: Url = DEFAULT_URL, key: Key = None, ca: Ca = None,
         _show(client.rollback(name), as_json)
 
 
+def _counts_text(traffic: dict[str, Any]) -> str:
+    """Returns what a version did with its requests, and with copies of others."""
+    text = f"{traffic['num_ok'] + traffic['num_failed']} requests, {traffic['num_failed']} failed{_times_text(traffic)}"
+    copies = {**traffic["shadow"]}
+    if copies:
+        times, difference = _times_text(copies), copies.pop("last_difference")
+        counts = ", ".join(f"{number} {outcome}" for outcome, number in copies.items() if not outcome.endswith("_ms"))
+        text += f"; as shadow {counts}{times}" + (f" (the last: {difference})" if difference else "")
+    return text
+
+
+def _times_text(times: dict[str, Any]) -> str:
+    return "" if times["p50_ms"] is None else f", p50 {times['p50_ms']:.1f} ms, p99 {times['p99_ms']:.1f} ms"
+
+
+def _share(share: float | None, canary: float | None) -> float | None:
+    if share is not None and canary is not None:
+        raise ConfigurationError(
+            f"--share {share:g} and --canary {canary:g} both say which part of the requests it gets; give one"
+        )
+    return share if canary is None else canary / 100
+
+
 def _absolute(target: str) -> str:
     """Returns a target as the server finds it, if it is on this machine."""
     place, _, name = target.rpartition(":")
@@ -86,18 +134,30 @@ def _absolute(target: str) -> str:
 
 
 def _show(line: dict[str, Any], as_json: bool) -> None:
-    _show_all({line.pop("model"): line}, as_json)
+    name, is_changed = line.pop("model"), line.pop("is_changed", True)
+    if not is_changed and not as_json:
+        _console.print(f"{name} is unchanged: version {line['default']} has this code already; --fresh loads it again.")
+    _show_all({name: line}, as_json)
 
 
 def _show_all(lines: dict[str, Any], as_json: bool) -> None:
     if as_json:
         _console.print_json(data=lines)
         return
-    table = StackedTable("workflow", "version", "requests", "programs", "loaded from")
+    table = StackedTable("workflow", "version", "requests", "shadow", "programs", "loaded from")
     for name, line in lines.items():
         shares = {line["default"]: 1 - sum(line["shares"].values()), **line["shares"]}
         for version, details in line["versions"].items():
             part = f"{shares[version]:.0%}" if version in shares else "unloaded"
             is_default = " (default)" if version == line["default"] else ""
-            table.add_row(name, version + is_default, part, ", ".join(details["programs"].values()), details["target"])
+            copies = f"{line['shadows'][version]:.0%}" if version in line["shadows"] else ""
+            programs = ", ".join(details["programs"].values())
+            table.add_row(name, version + is_default, part, copies, programs, details["target"])
     _console.print(table)
+    for name, line in lines.items():
+        for version, details in line["versions"].items():
+            if "traffic" in details:
+                _console.print(f"{name} {version}: {_counts_text(details['traffic'])}")
+        if line["sticky"]:
+            by = "API key" if line["sticky"] == STICKY_BY_KEY else f"header {line['sticky']}"
+            _console.print(f"{name}: the {by} of a request picks its version.")

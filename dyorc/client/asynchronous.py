@@ -180,12 +180,14 @@ class AsyncClient:
         *,
         version: str = "",
         group: str = "",
-        share: float = 1.0,
+        share: float | None = None,
+        shadow: float = 0.0,
+        sticky: str | None = None,
         fresh: bool = False,
         allow_incompatible: bool = False,
     ) -> dict[str, Any]:
         """Loads a version of a workflow into the server, and returns its versions; see `Client.deploy`."""
-        order = {"target": target, "version": version, "group": group, "share": share}
+        order = {"target": target, "version": version, "group": group, "share": share, "shadow": shadow, "sticky": sticky}
         order |= {"is_fresh": fresh, "is_incompatible_allowed": allow_incompatible}
         return await self._runner.run(self._operations.change(DEPLOYMENTS, order))
 

@@ -237,7 +237,9 @@ class Client:
         *,
         version: str = "",
         group: str = "",
-        share: float = 1.0,
+        share: float | None = None,
+        shadow: float = 0.0,
+        sticky: str | None = None,
         fresh: bool = False,
         allow_incompatible: bool = False,
     ) -> dict[str, Any]:
@@ -247,7 +249,11 @@ class Client:
             target: Such as ``/app/flow.py:classify``, as the server finds it.
             version: Its name; by default the next whole number.
             group: The group of orchestrators that loads it, if a gateway has several.
-            share: Its part of the requests that name no version. With all of them (1), it becomes the default.
+            share: Its part of the requests that name no version. With all of them (1), it becomes the default. None: all; none if
+                `shadow` is given.
+            shadow: The part of the default's requests of which it gets copies, whose answers nobody sees.
+            sticky: The header whose value picks a request's version, such as ``x-session-id``, or ``key`` for the client's API
+                key; empty: versions are drawn at random; None: as before.
             fresh: Whether it shares no program with other versions.
             allow_incompatible: Whether its inputs and outputs may differ from the default's.
 
@@ -255,7 +261,7 @@ class Client:
             DeployError: If it cannot be loaded; nothing has changed.
             ConflictError: If the version exists with other code, or does not fit the other versions.
         """
-        order = {"target": target, "version": version, "group": group, "share": share}
+        order = {"target": target, "version": version, "group": group, "share": share, "shadow": shadow, "sticky": sticky}
         order |= {"is_fresh": fresh, "is_incompatible_allowed": allow_incompatible}
         return self._runner.run(self._operations.change(DEPLOYMENTS, order))
 

@@ -49,6 +49,7 @@ class SubmitRequest(msgspec.Struct, frozen=True, array_like=True, tag=1):
     is_recorded: bool = False
     span: TraceContext | None = None
     waits_for_effects: bool = False
+    is_shadow: bool = False
 
 
 class CancelRequest(msgspec.Struct, frozen=True, array_like=True, tag=2):

@@ -231,7 +231,7 @@ class GatewayServer:
         deadline_ns = None if submit.timeout_s is None else now_ns + int(submit.timeout_s * 1e9)
         terms = Terms(
             deadline_ns=deadline_ns, priority=submit.priority, tenant=submit.tenant, weight=submit.weight,
-            waits_for_effects=submit.waits_for_effects,
+            waits_for_effects=submit.waits_for_effects, is_shadow=submit.is_shadow,
         )  # fmt: skip
         identity = identity_of(workflow.name, inputs, submit.statics, self._tensors)
         arrived = RequestArrived(number, workflow, inputs, submit.statics, terms, identity, story)

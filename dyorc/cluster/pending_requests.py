@@ -53,6 +53,7 @@ class PendingRequest:
             recorded is not None,
             None if recorded is None else recorded.origin.span,
             terms.waits_for_effects,
+            terms.is_shadow,
         )
 
 

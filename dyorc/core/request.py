@@ -16,6 +16,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
         tenant: The tenant that sent it; empty without tenants.
         weight: The tenant's share of every queue, relative to the others waiting there.
         waits_for_effects: Whether the answer must come after all effects of the request, even if its workflow does not ask so.
+        is_shadow: Whether it is a copy of a request, whose answer nobody sees: it is refused where it would have to wait, and
+            counted apart.
     """
 
     deadline_ns: int | None = None
@@ -23,6 +25,16 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str = ""
     weight: float = 1.0
     waits_for_effects: bool = False
+    is_shadow: bool = False
+
+
+SHADOW_TENANT = "(shadow)"
+"""The tenant of copies of requests; no key's tenant can have this name."""
+
+
+def counted_name(workflow: str, terms: Terms) -> str:
+    """Returns the name under which a request of a workflow is counted."""
+    return f"{workflow} (shadow)" if terms.is_shadow else workflow
 
 
 T = TypeVar("T")

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import os
+import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -20,13 +21,23 @@ from dyorc.authoring.workflow import Workflow
 from dyorc.config import DeploymentConfig
 from dyorc.deployment.import_check import ProbeResult, check_import
 from dyorc.deployment.loaded_versions import LoadedVersions, refusal
+from dyorc.deployment.loading_versions import LoadedVersion
 from dyorc.deployment.peers import DeploymentPeers
 from dyorc.deployment.state import DeploymentState, ModelHistory, Version, check_share, next_version
-from dyorc.errors import ConflictError, DefinitionError, InvalidInputError, PermissionDeniedError, UnknownModelError
+from dyorc.errors import (
+    ConflictError,
+    DefinitionError,
+    InvalidInputError,
+    PermissionDeniedError,
+    UnknownModelError,
+    UnsupportedError,
+)
 from dyorc.models.offers import ModelKey
-from dyorc.protocol.deployment_changes import Deploy, DeploymentChange, Rollback, Undeploy
+from dyorc.protocol.deployment_changes import STICKY_BY_KEY, Deploy, DeploymentChange, Rollback, Undeploy
 
 _log = structlog.get_logger("dyorc.deploying")
+
+_HEADER = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]{1,64}")
 
 Keep = Callable[[bytes], Awaitable[None]]
 """Persists what is deployed, as JSON. May raise StoreError."""
@@ -73,7 +84,9 @@ class Deployer:
             ConflictError: If the version exists with other code, or is not compatible with the others.
         """
         if isinstance(change, Deploy):
-            check_share(change.share)
+            check_share(change.share_or_default)
+            _check_shadow(change)
+            check_sticky(change.sticky or "")
         async with self._peers.turn():
             match change:
                 case Deploy():
@@ -97,7 +110,7 @@ class Deployer:
         target = change.target or self._target_of(change, history)
         if not target:
             assert history is not None
-            return await self._put(change.model, history.with_version(history.versions[change.version], change.share), change)
+            return await self._put(change.model, _with_version(history, history.versions[change.version], change), change)
         probe = await self._probe(target)
         if change.model and probe.model != change.model:
             raise InvalidInputError(f"{target} is {probe.model!r}, not {change.model!r}")
@@ -132,7 +145,7 @@ class Deployer:
         assert probe.bundle is not None
         model, history = probe.model, self.record.lines.get(probe.model)
         self._check_name(probe)
-        name = change.version or _same_as_default(history, probe) or next_version(history)
+        name = change.version or ("" if change.is_fresh else _loaded_name(history, probe)) or next_version(history)
         try:
             check_name(f"version {name!r}", name)
         except DefinitionError as error:
@@ -144,7 +157,7 @@ class Deployer:
         is_new = known is None and key not in self.versions.loaded
         try:
             version = known or await self._draft(key, probe, change)
-            after = ModelHistory.starting_with(version) if history is None else history.with_version(version, change.share)
+            after = ModelHistory.starting_with(version) if history is None else _with_version(history, version, change)
             return await self._put(model, after, change)
         except BaseException:
             if is_new:
@@ -180,8 +193,12 @@ class Deployer:
             if name not in present or (change is not None and self.versions.is_missing(ModelKey(model, name)))
         ]
         new = [history.versions[name] for name in names]
+        if change is not None and before is not None and not new and history.now == before.now:
+            return {"model": model, **_report(before), "is_changed": False}
         try:
             await self._bring_in_everywhere(new)
+            for name in () if history.now is None else history.now.shadows:
+                _check_copies(self.versions.loaded[ModelKey(model, name)])
             if change is not None and not change.is_incompatible_allowed:
                 self._check_compatible(model, history, before)
             await self._keep(record.to_json())
@@ -193,7 +210,7 @@ class Deployer:
         self.versions.show(record)
         await self._peers.show(record)
         _log.info("deployed", model=model, **_report(history))
-        return {"model": model, **_report(history)}
+        return {"model": model, **_report(history), "is_changed": True}
 
     def _check_compatible(self, model: str, history: ModelHistory, before: ModelHistory | None) -> None:
         """Refuses a version that cannot answer the requests it would get, since they were written for another."""
@@ -202,7 +219,8 @@ class Deployer:
         old = self.versions.loaded.get(ModelKey(model, before.now.default))
         if old is None:  # it could not be loaded when the server started, so it has no clients
             return
-        for name in (history.now.default, *(version_name for version_name, share in history.now.shares.items() if share)):
+        asked = {**history.now.shadows, **{name: share for name, share in history.now.shares.items() if share}}
+        for name in (history.now.default, *asked):
             if reason := incompatibility(old.workflow, self.versions.loaded[ModelKey(model, name)].workflow):
                 raise ConflictError(
                     f"version {name!r} cannot answer requests for version {old.version!r} of {model!r}: {reason}; deploy it "
@@ -241,12 +259,60 @@ class Deployer:
             self.versions.show(record)
 
 
-def _same_as_default(history: ModelHistory | None, probe: ProbeResult) -> str:
-    """Returns the default's version if it has exactly this code, else an empty text."""
-    if history is None or history.now is None or probe.bundle is None:
+def _loaded_name(history: ModelHistory | None, probe: ProbeResult) -> str:
+    """Returns the loaded version with exactly this code, the default before others; without one an empty text."""
+    if history is None or probe.bundle is None:
         return ""
-    default = history.versions[history.now.default]
-    return default.version if default.bundle.digest == probe.bundle.digest else ""
+    digest = probe.bundle.digest
+    return next((name for name in history.loaded_names() if history.versions[name].bundle.digest == digest), "")
+
+
+def _with_version(history: ModelHistory, version: Version, change: Deploy) -> ModelHistory:
+    """Returns the history after a deployment."""
+    return history.with_version(version, change.share_or_default, shadow=change.shadow, sticky=change.sticky)
+
+
+def _check_shadow(change: Deploy) -> None:
+    """Checks which copies of requests a version gets.
+
+    Raises:
+        InvalidInputError: If the part is not between 0 and 1, or it would get all requests besides.
+    """
+    check_share(change.shadow, "shadow share")
+    if change.shadow and change.share_or_default >= 1:
+        raise InvalidInputError(
+            f"the shadow share is {change.shadow:g} and the share 1; a version that gets all requests needs no copies"
+        )
+
+
+def _check_copies(loaded: LoadedVersion) -> None:
+    """Checks that a version may get copies of requests.
+
+    Raises:
+        ConflictError: If it calls a program that must not run twice for a request.
+        UnsupportedError: If it answers in parts.
+    """
+    if unsafe := [own for own, program in loaded.programs.items() if not program.options.is_repeatable]:
+        raise ConflictError(
+            f"version {loaded.version!r} of {loaded.model!r} gets no copies of requests: its program {unsafe[0]!r} has effects, "
+            "which would happen twice; declare it idempotent if they may, or use a share (--canary)"
+        )
+    if loaded.workflow.is_streaming:
+        raise UnsupportedError(
+            f"version {loaded.version!r} of {loaded.model!r} gets no copies of requests: answers in parts are not compared"
+        )
+
+
+def check_sticky(header: str) -> None:
+    """Checks the header that picks the version of a request.
+
+    Raises:
+        InvalidInputError: If no header can have this name.
+    """
+    if header and not _HEADER.fullmatch(header):
+        raise InvalidInputError(
+            f"sticky is {header!r}, expected a header in lower case, such as x-session-id, or {STICKY_BY_KEY!r}"
+        )
 
 
 def _own_names(history: ModelHistory) -> set[str]:
@@ -264,6 +330,8 @@ def _report(history: ModelHistory) -> dict[str, Any]:
     return {
         "default": None if now is None else now.default,
         "shares": {} if now is None else dict(now.shares),
+        "shadows": {} if now is None else dict(now.shadows),
+        "sticky": "" if now is None else now.sticky,
         "versions": {
             name: {
                 "is_loaded": name in history.loaded_names(), "target": version.bundle.target, "code": version.bundle.digest[:12],

@@ -266,10 +266,10 @@ class LoadedVersions:
     def show(self, record: DeploymentState) -> None:
         """Puts the deployed versions on offer, as far as they are loaded, and drops all others once their requests have ended."""
         lineups = [(model, line.now) for model, line in record.lines.items() if line.now is not None]
-        chosen = [(ModelKey(model, now.default), 0.0) for model, now in lineups]
-        chosen += [(ModelKey(model, version), share) for model, now in lineups for version, share in now.shares.items()]
-        in_order = [(self.loaded[key], share) for key, share in chosen if key in self.loaded]
-        parts = {part.key: part for loaded, share in reversed(in_order) for part in reversed(loaded.with_share(share))}
+        chosen = [(ModelKey(model, now.default), now.traffic_of(now.default)) for model, now in lineups]
+        chosen += [(ModelKey(model, version), now.traffic_of(version)) for model, now in lineups for version in now.shares]
+        in_order = [(self.loaded[key], traffic) for key, traffic in chosen if key in self.loaded]
+        parts = {part.key: part for loaded, traffic in reversed(in_order) for part in reversed(loaded.with_traffic(traffic))}
         self._shown = list(reversed(parts.values()))
         shown = {loaded.key for loaded, _ in in_order}
         for loaded, _ in in_order:

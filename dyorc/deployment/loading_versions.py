@@ -15,7 +15,7 @@ from dyorc.authoring.overrides import override
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow, as_model, of_program
 from dyorc.deployment.state import Version
-from dyorc.models.offers import FIRST_VERSION, ModelKey
+from dyorc.models.offers import FIRST_VERSION, ModelKey, VersionTraffic
 from dyorc.models.registry import ServedModel
 from dyorc.replica.assignment import ProgramSource
 from dyorc.replica.user_code import import_outside_of_loop, start_folder
@@ -77,10 +77,10 @@ class LoadedVersion:
             return sorted(programs, key=lambda part: part.key != self.key)
         return [ServedModel(self.key, self.workflow), *programs]
 
-    def with_share(self, share: float) -> list[ServedModel]:
-        """Returns its models when it has a share of the requests."""
+    def with_traffic(self, traffic: VersionTraffic) -> list[ServedModel]:
+        """Returns its models when it gets these requests."""
         first, *others = self.parts
-        return [replace(first, share=share), *others]
+        return [replace(first, traffic=traffic), *others]
 
     def source(self, program: Program) -> ProgramSource:
         """Returns where the replicas of one of its programs find it."""

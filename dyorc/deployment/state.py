@@ -9,6 +9,7 @@ import msgspec
 
 from dyorc.authoring.bundles import Bundle
 from dyorc.errors import ConflictError, InvalidInputError, UnknownModelError
+from dyorc.models.offers import VersionTraffic
 
 _MAX_PAST = 16
 """How many changes can be undone."""
@@ -40,15 +41,25 @@ class TrafficAssignment(msgspec.Struct, frozen=True):
     Attributes:
         default: Answers the requests that name no version, except for the shares of others.
         shares: The other versions, each with its share of these requests.
+        shadows: Versions that also get copies of requests, whose answers nobody sees, each with its share of the default's.
+        sticky: The header whose value picks the version of a request, or `STICKY_BY_KEY`; empty: versions are drawn at random.
     """
 
     default: str
     shares: Mapping[str, float] = {}
+    shadows: Mapping[str, float] = {}
+    sticky: str = ""
 
     @property
     def versions(self) -> tuple[str, ...]:
         """All versions, the default first."""
         return self.default, *self.shares
+
+    def traffic_of(self, version: str) -> VersionTraffic:
+        """Returns which requests one of them gets."""
+        if version == self.default:
+            return VersionTraffic(sticky=self.sticky)
+        return VersionTraffic(self.shares[version], self.shadows.get(version, 0.0))
 
 
 class ModelHistory(msgspec.Struct, frozen=True):
@@ -77,9 +88,13 @@ class ModelHistory(msgspec.Struct, frozen=True):
 
     # Changes
 
-    def with_version(self, version: Version, share: float) -> "ModelHistory":
+    def with_version(self, version: Version, share: float, *, shadow: float = 0.0, sticky: str | None = None) -> "ModelHistory":
         """Returns the history after a version got a share of the requests. With all of them, it becomes the default, and the
         versions that had shares leave.
+
+        Args:
+            shadow: The share of the default's requests of which it gets copies.
+            sticky: See `TrafficAssignment`; None: as before.
 
         Raises:
             ConflictError: If it is the default and the share is below 1, or shares add up to more than 1.
@@ -95,10 +110,12 @@ class ModelHistory(msgspec.Struct, frozen=True):
                 f"version {name!r} of {version.model!r} is the default version and receives the remaining traffic; "
                 "deploy another, or roll back"
             )
-        shares = {**now.shares, name: share}
-        if sum(shares.values()) > 1:
-            raise ConflictError(f"the shares of {version.model!r} would add up to {sum(shares.values()):g}: {shares}")
-        return self._changed(TrafficAssignment(now.default, shares), versions)
+        shares, shadows = {**now.shares, name: share}, _without(now.shadows, name) | ({name: shadow} if shadow else {})
+        for kind, parts in (("shares", shares), ("shadow shares", shadows)):
+            if sum(parts.values()) > 1:
+                raise ConflictError(f"the {kind} of {version.model!r} would add up to {sum(parts.values()):g}: {parts}")
+        by = now.sticky if sticky is None else sticky
+        return self._changed(TrafficAssignment(now.default, shares, shadows, by), versions)
 
     def without_version(self, version: str) -> "ModelHistory":
         """Returns the history after a version was unloaded.
@@ -111,8 +128,8 @@ class ModelHistory(msgspec.Struct, frozen=True):
         if now is None or version not in now.versions:
             raise UnknownModelError(f"version {version!r} is not loaded; loaded are {list(self.loaded_names())}")
         if version != now.default:
-            shares = {other: share for other, share in now.shares.items() if other != version}
-            return self._changed(TrafficAssignment(now.default, shares))
+            shares, shadows = _without(now.shares, version), _without(now.shadows, version)
+            return self._changed(TrafficAssignment(now.default, shares, shadows, now.sticky if shares else ""))
         if now.shares:
             raise ConflictError(
                 f"version {version!r} is the default; choose another default first: "
@@ -200,14 +217,21 @@ class DeploymentState(msgspec.Struct, frozen=True):
         return msgspec.json.decode(text, type=cls)
 
 
-def check_share(share: float) -> float:
+def _without(parts: Mapping[str, float], version: str) -> dict[str, float]:
+    return {other: part for other, part in parts.items() if other != version}
+
+
+def check_share(share: float, name: str = "share") -> float:
     """Returns the share.
+
+    Args:
+        name: Of the share, for the error.
 
     Raises:
         InvalidInputError: If it is not between 0 and 1.
     """
     if not 0 <= share <= 1:
-        raise InvalidInputError(f"the share is {share!r}, expected a number from 0 to 1")
+        raise InvalidInputError(f"the {name} is {share!r}, expected a number from 0 to 1")
     return share
 
 

@@ -10,6 +10,7 @@ from typing import TypeAlias, assert_never
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import EngineConfig
+from dyorc.core.request import counted_name
 from dyorc.core.tensor import blocks_of
 from dyorc.engine.actions import Action, FailRequest, SetTimer
 from dyorc.engine.engine_context import EngineContext, Host
@@ -209,7 +210,8 @@ class Engine:
             self.turn.actions.append(FailRequest(event.request_id, error))
             if event.story is not None:
                 event.story.end(self.now_ns, is_answered=False)
-            self._host.statistics.count_unanswered(event.workflow.name, error.code, 0, self.now_ns)
+            name = counted_name(event.workflow.name, event.terms)
+            self._host.statistics.count_unanswered(name, error.code, 0, self.now_ns)
             self.leases.discard(blocks_of(event.inputs))
             return
         deadline_ns = event.terms.deadline_ns
@@ -220,6 +222,8 @@ class Engine:
     def _check_room(self, event: RequestArrived) -> DyOrcError | None:
         if len(self.tasks.requests) >= self.config.max_requests:
             return CapacityError(f"{len(self.tasks.requests)} requests are in flight, the limit is {self.config.max_requests}")
+        if event.terms.is_shadow and self.scheduler.are_calls_waiting(event.workflow.programs):
+            return CapacityError("calls are waiting, and no other request may wait for the copy of one")
         return self.scheduler.check_room(event.workflow.programs)
 
     def _fire(self, timer: Timer) -> None:

@@ -128,7 +128,8 @@ class InputPartsTaken(msgspec.Struct, frozen=True):
 
 
 class BatchFailed(msgspec.Struct, frozen=True):
-    """The program raised on a batch; or, with `is_capacity`, there was no memory for what it returned."""
+    """The program raised on a batch; or, with `is_capacity`, there was no memory for what it returned; or it did not run, since
+    the input with the index `input_at` is not the structured value that it declares."""
 
     replica_id: str
     batch_id: int
@@ -136,6 +137,7 @@ class BatchFailed(msgspec.Struct, frozen=True):
     message: str
     traceback: str = ""
     is_capacity: bool = False
+    input_at: int = -1
 
 
 class TensorsLost(msgspec.Struct, frozen=True):

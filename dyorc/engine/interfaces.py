@@ -110,6 +110,10 @@ class Dispatcher(Protocol):
 class Scheduling(Dispatcher, Protocol):
     """What the engine needs of a scheduler."""
 
+    def are_calls_waiting(self, programs: Iterable[Program]) -> bool:
+        """Returns whether a call of one of these programs waits for a replica."""
+        ...
+
     def check_room(self, programs: Iterable[Program]) -> CapacityError | None:
         """Returns why a request that may call `programs` cannot be accepted now; None if it can."""
         ...

@@ -28,7 +28,8 @@ class Metrics:
         self._peers = service.peers
         self._off_loop = service.off_loop
         self._models = service.catalog.models
-        self._sources: list[Source] = [read_own, read_process_facts, service.backend.measure, service.admission.measure, *sources]
+        self._sources: list[Source] = [read_own, read_process_facts, service.backend.measure, service.admission.measure]
+        self._sources += [service.catalog.measure, service.versions.measure, *sources]
         if service.shedding is not None:
             self._sources.append(service.shedding.measure)
         if service.origins.tracing is not None:

@@ -2,7 +2,7 @@
 
 import itertools
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -85,6 +85,13 @@ def ids_in_metadata(context: Any) -> Ids:
     return _ids(request_id, caller_in_metadata(metadata))
 
 
+def headers_in_metadata(context: Any) -> Iterator[Header]:
+    """Yields the texts in a gRPC call's metadata as headers. Reads nothing before it is iterated."""
+    for name, value in context.invocation_metadata() or ():
+        if isinstance(value, str):
+            yield name.encode(), value.encode()
+
+
 def _ids(request_id: str, caller: TraceContext | None) -> Ids:
     return Ids(
         request_id or new_request_id(), "" if caller is None else caller.trace_id, is_given=bool(request_id), caller=caller
@@ -94,6 +101,12 @@ def _ids(request_id: str, caller: TraceContext | None) -> Ids:
 def header_of(ids: Ids) -> Header:
     """Returns the header of an answer that names its request."""
     return _REQUEST_ID, ids.request_id.encode()
+
+
+def trace_header(ids: Ids) -> Header | None:
+    """Returns the header of an answer that names its request's span, or its caller's if it has none; None without either."""
+    span = ids.caller if ids.origin is None or ids.origin.span is None else ids.origin.span
+    return None if span is None else (TRACEPARENT_NAME, span.traceparent.encode())
 
 
 def id_line(ids: Ids) -> bytes:

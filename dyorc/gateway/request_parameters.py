@@ -10,7 +10,7 @@ from dyorc.protocol.parameter_names import BINARY_DATA_OUTPUT, PRIORITY, SEQUENC
 _MAX_SHOWN_BITS = 128
 _LEAST, _MOST = -(2**63), 2**63 - 1
 _MOST_FLOAT = int(sys.float_info.max)
-_MAX_PRIORITY = 2**31 - 1
+MAX_PRIORITY = 2**31 - 1
 _MAX_TIMEOUT_US = 2**50
 
 
@@ -73,6 +73,6 @@ def priority_of(parameters: Mapping[str, Any]) -> int:
         InvalidInputError: If it is not such a number.
     """
     priority = parameters.get(PRIORITY, 0)
-    if not isinstance(priority, int) or isinstance(priority, bool) or not 0 <= priority <= _MAX_PRIORITY:
-        raise InvalidInputError(f"parameter 'priority' is {priority!r}, expected a number from 0 to {_MAX_PRIORITY}")
+    if not isinstance(priority, int) or isinstance(priority, bool) or not 0 <= priority <= MAX_PRIORITY:
+        raise InvalidInputError(f"parameter 'priority' is {priority!r}, expected a number from 0 to {MAX_PRIORITY}")
     return priority

@@ -4,7 +4,8 @@ It does not read or write: the shells take a `Ticket` before they read a body, t
 convert the outputs.
 """
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 from dyorc.config import GatewayConfig
 from dyorc.core.arrays import Array
 from dyorc.core.request import Receiver, Terms
-from dyorc.errors import AnswerTooLargeError, UnsupportedError
+from dyorc.errors import AnswerTooLargeError, InvalidInputError, UnsupportedError
 from dyorc.gateway.access import Access
 from dyorc.gateway.admission import Admission, Ticket
 from dyorc.gateway.backend import Backend, Deployments, Started
@@ -24,9 +25,12 @@ from dyorc.gateway.peer_processes import NoPeers, PeerProcesses
 from dyorc.gateway.readiness import repository_index
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.server_view import ServerView
+from dyorc.gateway.shadow_requests import ShadowRequests
 from dyorc.gateway.shedding import LoopLag, Shedding
 from dyorc.gateway.tenants import Tenant
+from dyorc.gateway.version_watch import VersionWatch, WatchedReceiver, WatchedRequest, watch_parts
 from dyorc.models.submission import Submission
+from dyorc.protocol.header_names import Header
 from dyorc.system.thread_offload import ThreadOffload
 from dyorc.telemetry.record import Origin
 from dyorc.transport.arena import ArenaBody
@@ -47,6 +51,8 @@ class InferenceService:
         admission: Limits what is in flight.
         clients: Memory that clients share.
         shedding: Refuses what cannot be answered in time; None: nothing is refused for that.
+        shadows: Runs copies of requests.
+        versions: Counts the requests of versions, where there are several, and has some copied.
         off_loop: Decodes large requests.
         origins: Decides which requests are recorded.
         peers: The other processes of the server.
@@ -61,7 +67,7 @@ class InferenceService:
         peers: PeerProcesses | None = None,
         origins: Origins | None = None,
     ) -> None:
-        self.catalog = Catalog(backend.offers)
+        self.catalog = Catalog(backend.offers, config.max_image_pixels)
         self.backend = backend
         self.config = config
         self.access = Access(config.keys_file)
@@ -74,21 +80,34 @@ class InferenceService:
         self.server_view = ServerView(backend, self.clients, self.peers, self.catalog.tallies)
         self.deployments: Deployments | None = None
         self.shedding = Shedding(LoopLag()) if config.shed else None
+        self.shadows = ShadowRequests(backend, config.shadow, self.off_loop, self._is_busy)
+        self.versions = VersionWatch(self.catalog, self.shadows, self.server_view, self.peers)
 
     def close(self) -> None:
-        """Releases what clients share, and ends the threads."""
+        """Releases what clients share, and ends the threads and copies of requests."""
+        self.shadows.close()
         self.off_loop.close()
         self.clients.close()
 
-    def model(self, tenant: Tenant, name: str, version: str | None = None) -> Model:
+    def _is_busy(self) -> bool:
+        """Returns whether requests that nobody waits for would be too much."""
+        return (
+            self.shedding is not None and self.shedding.is_behind
+        ) or self.admission.num_requests > self.config.max_requests // 2
+
+    def model(self, tenant: Tenant, name: str, version: str | None = None, headers: Iterable[Header] = ()) -> Model:
         """Returns a model, for a tenant that may use it.
+
+        Args:
+            version: None: the default, or another with a share of the requests.
+            headers: Of the request, which may pick the version. Iterated only if several versions share the requests.
 
         Raises:
             UnknownModelError: If the model or the version is unknown.
             PermissionDeniedError: If the tenant may not use it.
         """
         tenant.check_model(name)
-        return self.catalog.model(name, version)
+        return self.catalog.model(name, version, tenant.name, headers)
 
     def managed(self, tenant: Tenant) -> Deployments:
         """Returns what changes the served versions, for a tenant that may do that.
@@ -113,8 +132,16 @@ class InferenceService:
 
     async def decoded(self, num_bytes: int, decode: Callable[..., T], *arguments: object) -> T:
         """Returns what `decode` makes of a body of JSON, or a form, of so many bytes; a long one is decoded on a thread, where it
-        would keep the event loop busy for milliseconds."""
-        return await self.off_loop.run(decode, *arguments) if num_bytes > _LONG_BYTES else decode(*arguments)
+        would keep the event loop busy for milliseconds.
+
+        Raises:
+            InvalidInputError: If it is nested too deeply.
+            DyOrcError: What `decode` raises.
+        """
+        try:
+            return await self.off_loop.run(decode, *arguments) if num_bytes > _LONG_BYTES else decode(*arguments)
+        except RecursionError:
+            raise InvalidInputError("the request's JSON is nested too deeply") from None
 
     async def infer(
         self,
@@ -124,6 +151,7 @@ class InferenceService:
         memory: RequestMemory,
         *,
         timeout_s: float | None = None,
+        priority: int = 0,
         origin: Origin | None = None,
         started: Started | None = None,
         waits_for_effects: bool = False,
@@ -134,6 +162,7 @@ class InferenceService:
         Args:
             ticket: The request's admission.
             timeout_s: The transport's own limit; the smaller of it and the request's applies.
+            priority: The transport's own; it applies if the request names none.
             origin: Where it comes from, if it is recorded (`Origins`).
             started: Called with the future of the answer; cancelling that cancels the request.
             waits_for_effects: See `Terms`.
@@ -150,11 +179,30 @@ class InferenceService:
             DyOrcError: See the tree in `dyorc.errors`.
         """
         _refuse_streaming(model)
-        terms = self._terms(ticket, request, timeout_s)
+        terms = self._terms(ticket, request, timeout_s, priority)
         if waits_for_effects:
             terms = replace(terms, waits_for_effects=True)
         submission = Submission(model.key, request.arrays, request.statics, terms, origin, memory.body, self._recorder)
-        return await self.backend.infer(submission, take=self._limited(model, take), started=started)
+        take = self._limited(model, take)
+        if self.catalog.watched and (watched := self.versions.begin(model, submission)) is not None:
+            return await self._infer_watched(submission, take, started, watched)
+        return await self.backend.infer(submission, take=take, started=started)
+
+    async def _infer_watched(
+        self, submission: Submission, take: Callable[[list[Array]], T], started: Started | None, watched: WatchedRequest
+    ) -> T:
+        def take_and_keep(arrays: list[Array]) -> T:
+            answer = take(arrays)
+            watched.take_outputs(arrays)
+            return answer
+
+        try:
+            answer = await self.backend.infer(submission, take=take_and_keep, started=started)
+        except BaseException as error:
+            watched.failed(error)
+            raise
+        watched.done()
+        return answer
 
     def submit(
         self,
@@ -165,6 +213,7 @@ class InferenceService:
         receiver: Receiver[Any],
         *,
         timeout_s: float | None,
+        priority: int,
         origin: Origin | None,
         body: ArenaBody | None,
     ) -> int:
@@ -176,9 +225,26 @@ class InferenceService:
             (others): See `infer`.
         """
         _refuse_streaming(model)
-        terms = self._terms(ticket, request, timeout_s)
+        terms = self._terms(ticket, request, timeout_s, priority)
         submission = Submission(model.key, arrays, request.statics, terms, origin, body, self._recorder)
+        if self.catalog.watched and (watched := self.versions.begin(model, submission)) is not None:
+            return self._submit_watched(submission, receiver, watched)
         return self.backend.submit(submission, receiver)
+
+    def _submit_watched(self, submission: Submission, receiver: Receiver[Any], watched: WatchedRequest) -> int:
+        try:
+            number = self.backend.submit(submission, WatchedReceiver(receiver, watched))
+        except Exception as error:
+            watched.failed(error)
+            raise
+        self.versions.note_submitted(number, watched)
+        return number
+
+    def cancel(self, request_id: int) -> bool:
+        """Gives up a request that was submitted; see `Backend.cancel`."""
+        if is_cancelled := self.backend.cancel(request_id):
+            self.versions.note_cancelled(request_id)
+        return is_cancelled
 
     def stream(
         self,
@@ -188,6 +254,7 @@ class InferenceService:
         memory: RequestMemory,
         *,
         timeout_s: float | None = None,
+        priority: int = 0,
         origin: Origin | None = None,
         started: Started | None = None,
         take: Callable[[list[Array]], T],
@@ -196,17 +263,18 @@ class InferenceService:
 
         A model that does not stream has one part. Arguments and errors are those of `infer`. Close it if you stop early.
         """
-        terms = self._terms(ticket, request, timeout_s)
+        terms = self._terms(ticket, request, timeout_s, priority)
         submission = Submission(model.key, request.arrays, request.statics, terms, origin, memory.body, self._recorder)
-        return self.backend.stream(submission, take=self._limited(model, take), started=started)
+        parts = self.backend.stream(submission, take=self._limited(model, take), started=started)
+        return watch_parts(parts, partial(self.versions.begin, model, submission)) if self.catalog.watched else parts
 
-    def _terms(self, ticket: Ticket, request: InferRequest, timeout_s: float | None) -> Terms:
+    def _terms(self, ticket: Ticket, request: InferRequest, timeout_s: float | None, priority: int) -> Terms:
         limit_s = request.timeout_s
         if limit_s is None or (timeout_s is not None and timeout_s <= limit_s):
             limit_s = timeout_s  # checked when the request arrived
         elif self.shedding is not None and ticket.arrived_ns is not None:
             self.shedding.check_once_read(ticket.arrived_ns, limit_s)
-        return ticket.terms(timeout_s=limit_s, priority=request.priority)
+        return ticket.terms(timeout_s=limit_s, priority=request.priority or priority)
 
     def check_answer(self, model: Model, arrays: Sequence[Array]) -> None:
         """Checks the size of an answer.

@@ -119,6 +119,11 @@ class Shedding:
         self._refusals: dict[str, int] = {}  # since the start, by the codes of their errors
         self._logged_ns = clock_ns() - _LOG_INTERVAL_NS
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the event loop is so far behind that requests' limits are checked."""
+        return self._lag.expected_s > _NEGLIGIBLE_S
+
     def refusal(self, arrived_ns: int, limit_s: Callable[[], float | None]) -> DyOrcError | None:
         """Returns why a request whose first byte came at `arrived_ns` is refused; None if it is admitted.
 

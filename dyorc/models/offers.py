@@ -29,6 +29,14 @@ class ModelKey(NamedTuple):
     version: str = FIRST_VERSION
 
 
+class VersionTraffic(NamedTuple):
+    """Which requests a version gets; for the fields, see `Offer`."""
+
+    share: float = 0.0
+    shadow: float = 0.0
+    sticky: str = ""
+
+
 class TensorOffer(msgspec.Struct, frozen=True, array_like=True, tag=0):
     """A `TensorSpec`. Each dimension is its size, its name, or None for any size."""
 
@@ -166,6 +174,8 @@ class Offer(msgspec.Struct, frozen=True):
         is_program: Whether it is a single program, the only one in `programs`.
         tally: The name under which its requests are counted.
         share: The fraction of the requests without a version that it gets, if it is not the first offer of its name.
+        shadow: The fraction of the first offer's requests of which it gets copies.
+        sticky: Of the first offer: the header whose value picks the version of a request, or `STICKY_BY_KEY`; empty: it is drawn.
         programs: The programs that a request may call.
         description: What the workflow does, from its docstring; a gateway may not have the user's code.
     """
@@ -179,14 +189,19 @@ class Offer(msgspec.Struct, frozen=True):
     share: float = 0.0
     tally: str = ""
     description: str = ""
+    shadow: float = 0.0
+    sticky: str = ""
 
     @classmethod
-    def of(cls, key: ModelKey, workflow: Workflow, *, is_program: bool = False, share: float = 0.0) -> Self:
+    def of(cls, key: ModelKey, workflow: Workflow, *, is_program: bool = False, traffic: "VersionTraffic | None" = None) -> Self:
         """Returns a workflow as it is offered."""
+        share, shadow, sticky = traffic or VersionTraffic()
         programs = tuple(map(ProgramOffer.of, workflow.programs))
         signature = SignatureOffer.of(workflow.signature)
         description = "" if is_program else inspect.getdoc(workflow.function) or ""
-        return cls(*key, signature, programs, workflow.is_streaming, is_program, share, workflow.name, description)
+        return cls(
+            *key, signature, programs, workflow.is_streaming, is_program, share, workflow.name, description, shadow, sticky
+        )  # fmt: skip
 
     @property
     def key(self) -> ModelKey:

@@ -7,21 +7,21 @@ from typing import Self
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow, as_model, of_program
 from dyorc.errors import DefinitionError
-from dyorc.models.offers import ModelKey, Offer, Offers
+from dyorc.models.offers import ModelKey, Offer, Offers, VersionTraffic
 
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A version of a model. For `share`, see `Offer`."""
+    """A version of a model, and which requests it gets."""
 
     key: ModelKey
     workflow: Workflow
     is_program: bool = False
-    share: float = 0.0
+    traffic: VersionTraffic | None = None
 
     def offer(self) -> Offer:
         """Returns it as it is offered."""
-        return Offer.of(self.key, self.workflow, is_program=self.is_program, share=self.share)
+        return Offer.of(self.key, self.workflow, is_program=self.is_program, traffic=self.traffic)
 
 
 class ModelRegistry:

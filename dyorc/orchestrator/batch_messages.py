@@ -151,8 +151,8 @@ class BatchMessages:
                 except TransportError as error:
                     return [BatchFailed(replica_id, batch_id, "TransportError", str(error))]
                 return [_done(answer, outputs)] if isinstance(answer, BatchReply) else _parts(answer, outputs)
-            case BatchFailure(error_type=error_type, message=text, traceback=trace, is_capacity=is_capacity):
-                return [BatchFailed(replica_id, batch_id, error_type, text, trace, is_capacity)]
+            case BatchFailure(error_type=kind, message=text, traceback=trace, is_capacity=is_capacity, input_at=input_at):
+                return [BatchFailed(replica_id, batch_id, kind, text, trace, is_capacity, input_at)]
             case InputsLost(blocks=blocks, reason=reason):
                 self._inputs_lost.report(replica=replica_id, reason=reason)
                 return [TensorsLost(replica_id, batch_id, blocks)]

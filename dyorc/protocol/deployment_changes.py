@@ -4,6 +4,9 @@ from typing import TypeAlias
 
 import msgspec
 
+STICKY_BY_KEY = "key"
+"""In place of a header: a client's API key picks the version, by its tenant."""
+
 
 class Deploy(msgspec.Struct, frozen=True, kw_only=True):
     """A version to deploy.
@@ -13,7 +16,11 @@ class Deploy(msgspec.Struct, frozen=True, kw_only=True):
         model: The name that the target must have; empty: any.
         version: Its name; empty: the next whole number.
         group: The group of orchestrators that loads it; empty: the only group, or the one that has the model.
-        share: Its part of the requests that name no version. With all of them (1), it becomes the default.
+        share: Its part of the requests that name no version. With all of them (1), it becomes the default. None: all, or none if
+            it gets copies.
+        shadow: The part of the default's requests of which it gets copies, whose answers nobody sees.
+        sticky: The header whose value picks the version of a request, or `STICKY_BY_KEY`; empty: versions are drawn at random;
+            None: as before.
         is_fresh: Whether it shares no program with other versions.
         is_incompatible_allowed: Whether it may replace a version with other inputs or outputs.
     """
@@ -22,9 +29,18 @@ class Deploy(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     version: str = ""
     group: str = ""
-    share: float = 1.0
+    share: float | None = None
+    shadow: float = 0.0
+    sticky: str | None = None
     is_fresh: bool = False
     is_incompatible_allowed: bool = False
+
+    @property
+    def share_or_default(self) -> float:
+        """The part of the requests that it gets."""
+        if self.share is not None:
+            return self.share
+        return 0.0 if self.shadow else 1.0
 
 
 class Undeploy(msgspec.Struct, frozen=True):

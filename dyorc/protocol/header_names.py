@@ -11,6 +11,9 @@ JSON_LENGTH = "inference-header-content-length"
 TIMEOUT = "request-timeout"
 """In seconds; after that, the client no longer waits."""
 
+PRIORITY = "x-priority"
+"""Of a request that names none in its body: 1 is the highest, 0 means none."""
+
 AUTHORIZATION = "authorization"
 API_KEY = "x-api-key"
 """The client's key: ``Bearer KEY`` in the first, or the key alone in the second."""

@@ -218,7 +218,8 @@ class BatchReceiver:
             message = failure.error_type, text, ""
         if not self.lost:
             is_capacity = isinstance(error, NoRoomError)
-            self._put(BatchFailure(self._ready.replica_id, self._batch_id, *message, is_capacity=is_capacity))
+            at = self._ready.replica_id, self._batch_id
+            self._put(BatchFailure(*at, *message, is_capacity=is_capacity, input_at=failure.input_at))
         self._end()
 
     def _end(self) -> None:

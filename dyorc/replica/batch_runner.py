@@ -77,7 +77,8 @@ class BatchRunner:
             return [encode(InputsLost(self._replica_id, request.batch_id, error.blocks, str(error)))]
         except TransportError as error:
             result = BatchError.of(error)
-        return [encode(BatchFailure(self._replica_id, request.batch_id, result.error_type, result.message, result.traceback))]
+        text = result.error_type, result.message, result.traceback
+        return [encode(BatchFailure(self._replica_id, request.batch_id, *text, input_at=result.input_at))]
 
     def _read(self, request: BatchRequest, frames: Sequence[Frame]) -> list[Rows]:
         """Returns the inputs of a batch.

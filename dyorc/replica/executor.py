@@ -57,17 +57,37 @@ class BatchResult:
     split_s: float = 0.0
 
 
+class UnreadableInputError(InvalidInputError):
+    """An input's bytes are not the structured value that the program declares, such as half of an image.
+
+    Attributes:
+        input_at: Index of the program's input.
+    """
+
+    def __init__(self, message: str, input_at: int = 0) -> None:
+        super().__init__(message)
+        self.input_at = input_at
+
+
 @dataclass(frozen=True, slots=True)
 class BatchError:
-    """What a program raised. Not only an `Exception`: nothing that it raises ends the replica."""
+    """What a program raised. Not only an `Exception`: nothing that it raises ends the replica.
+
+    Attributes:
+        input_at: Index of the input that could not be read, before the program ran; -1: it was not that.
+    """
 
     error_type: str
     message: str
     traceback: str
+    input_at: int = -1
 
     @classmethod
     def of(cls, error: BaseException) -> "BatchError":
-        return cls(type_name(error), text_of(error), bounded(_traceback_of(error), _MAX_TRACEBACK))
+        input_at = -1
+        if type(error) is UnreadableInputError:  # an exception of the program may raise when `isinstance` looks at it
+            input_at = error.input_at
+        return cls(type_name(error), text_of(error), bounded(_traceback_of(error), _MAX_TRACEBACK), input_at)
 
 
 class ProgramExecutor:
@@ -281,7 +301,7 @@ class ProgramExecutor:
         rows = columns[at]
         is_batched = self._program.options.batched
         if isinstance(spec, ValueSpec):
-            values = [spec.value_of(row, f"program {self._program.name!r}") for row in each_row(rows)]
+            values = self._values(at, spec, rows)
             return values if is_batched else values[0]
         shape = self._program.batch_keys.padded_shape(at, rows[0].shape) if is_batched else rows[0].shape
         if not isinstance(rows, np.ndarray) or rows.shape[1:] != shape or self._keeps_state:
@@ -296,6 +316,13 @@ class ProgramExecutor:
         if not is_batched:
             array = array[0, ...]
         return numpy_to_torch(array) if spec.framework is Framework.TORCH else array
+
+    def _values(self, at: int, spec: ValueSpec, rows: Rows) -> list[Any]:
+        """Returns one input of structured values, one for each call."""
+        try:
+            return [spec.value_of(row, f"program {self._program.name!r}") for row in each_row(rows)]
+        except InvalidInputError as error:
+            raise UnreadableInputError(str(error), at) from error
 
     def _bring_together(self, at: int, rows: Rows, shape: Shape) -> Array:
         """Copies the rows of an input into one array, padded to `shape`."""

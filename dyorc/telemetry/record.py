@@ -15,7 +15,7 @@ class Origin(msgspec.Struct, kw_only=True, eq=False):
 
     Attributes:
         request_id: As its client knows it: given by the client, or made up by the gateway.
-        transport: ``http``, ``grpc`` or ``job``.
+        transport: ``http``, ``grpc``, ``job``, or ``shadow`` for the copy of a request.
         trace: The caller's span, if it sent one.
         span: The request's own span, if it was decided on arrival that it is traced.
         arrived_ns: When its first byte came.

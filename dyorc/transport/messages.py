@@ -140,7 +140,8 @@ class BatchReply(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 class BatchFailure(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """Replica: the program raised; or, with `is_capacity`, the arena had no room for what it returned."""
+    """Replica: the program raised; or, with `is_capacity`, the arena had no room for what it returned; or the input with the
+    index `input_at` could not be read as its structured value."""
 
     replica_id: str
     batch_id: int
@@ -148,6 +149,7 @@ class BatchFailure(msgspec.Struct, frozen=True, array_like=True, tag=5):
     message: str
     traceback: str
     is_capacity: bool = False
+    input_at: int = -1
 
 
 class InputsLost(msgspec.Struct, frozen=True, array_like=True, tag=6):

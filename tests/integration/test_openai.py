@@ -11,7 +11,9 @@ import openai
 import pytest
 
 from dyorc.config import GatewayConfig
+from dyorc.core.request import Terms
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
+from dyorc.models.submission import Submission
 from dyorc.openai import ChatRequest
 from tests.deadlines import wait_until_async
 from tests.integration.stack import Stack, running
@@ -202,6 +204,109 @@ async def test_raw_responses_carry_the_ids_of_requests(client: openai.AsyncOpenA
     assert raw.parse().choices[0].message.content == expected()
 
 
+async def test_the_trace_of_a_client_comes_back(stack: Stack) -> None:
+    sent = f"00-{'a' * 32}-{'b' * 16}-01"
+    body = {"model": "talker", "messages": messages()}
+    headers = {"traceparent": sent, "X-Request-Id": "mine"}
+    for path in ("/v1/chat/completions", "/v2/models/sums/infer", "/run/sums", "/v1/chat/none"):
+        answer = await stack.client.post(path, json=body, headers=headers)
+        assert (answer.headers["traceparent"], answer.headers["x-request-id"]) == (sent, "mine"), path
+    assert "traceparent" not in (await stack.client.post("/v1/chat/completions", json=body)).headers
+
+
+@pytest.mark.parametrize(
+    ("fields", "headers", "priority"),
+    [
+        ({}, {}, 0),
+        ({}, {"X-Priority": "3"}, 3),
+        ({"service_tier": "priority"}, {"X-Priority": "3"}, 1),
+        ({"service_tier": "priority", "priority": 2}, {}, 2),
+        ({"priority": 2}, {"X-Priority": "3"}, 2),
+        ({"user": "somebody"}, {}, 0),
+    ],
+)
+async def test_priorities(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], headers: dict[str, str], priority: int
+) -> None:
+    terms: list[Terms] = []
+    stream = stack.orchestrator.stream
+
+    def noting(submission: Submission, **arguments: Any) -> Any:
+        terms.append(submission.terms)
+        return stream(submission, **arguments)
+
+    monkeypatch.setattr(stack.orchestrator, "stream", noting)
+    body = {"model": "talker", "messages": messages()} | fields
+    assert (await stack.client.post("/v1/chat/completions", json=body, headers=headers)).status_code == 200
+    assert [(each.priority, each.tenant) for each in terms] == [(priority, "")]
+
+
+@pytest.mark.parametrize("priority", ["-1", "high", "2147483648", "1.5"])
+async def test_a_malformed_priority(stack: Stack, priority: str) -> None:
+    body = {"model": "talker", "messages": messages()}
+    answer = await stack.client.post("/v1/chat/completions", json=body, headers={"X-Priority": priority})
+    assert answer.status_code == 400
+    assert f"X-Priority is '{priority}', expected a number from 0" in answer.json()["error"]["message"]
+
+
+async def test_a_request_may_not_take_all_places(client: openai.AsyncOpenAI, stack: Stack) -> None:
+    with pytest.raises(openai.BadRequestError, match="300 prompts with 'n' 16 are 4800 answers, expected at most 128") as refused:
+        await client.completions.create(model="writer", prompt=["a"] * 300, n=16)
+    assert refused.value.param == "prompt"
+    answer = await client.completions.create(model="writer", prompt=["a"] * 8, n=16, max_tokens=1)
+    assert [choice.text for choice in answer.choices] == ["a0"] * 128
+    assert stack.service.admission.num_requests == 0
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ('{"content": 1}', "'content'"),
+        ('{"tool_calls": [{"index": "x"}]}', "'tool_calls.0.index'"),
+        ('{"tool_calls": [{"function": "f"}]}', "'tool_calls.0.function'"),
+        ('{"usage": {"prompt_tokens": "many"}}', "'usage.prompt_tokens'"),
+    ],
+)
+async def test_a_malformed_delta_is_named(client: openai.AsyncOpenAI, text: str, field: str, streams: bool) -> None:
+    with pytest.raises(openai.InternalServerError) as failure:
+        await client.chat.completions.create(model="loose", messages=messages(text), stream=streams)
+    assert f"of the workflow is no dyorc.openai.ChatDelta: {field}" in str(failure.value)
+
+
+async def test_calls_of_tools_without_an_index_are_numbered(client: openai.AsyncOpenAI) -> None:
+    text = '{"tool_calls": [{"id": "1", "function": {"name": "f"}}, {"id": "2", "function": {"name": "g"}}]}'
+    answer = await client.chat.completions.create(model="loose", messages=messages(text))
+    calls = answer.choices[0].message.tool_calls
+    assert calls is not None
+    assert [(call.id, call.type == "function" and call.function.name) for call in calls] == [("1", "f"), ("2", "g")]
+
+
+async def test_malformed_requests_for_responses(stack: Stack) -> None:
+    good = {"model": "talker", "input": TEXT}
+    for change, param in (
+        ({"tools": 3}, "tools"),
+        ({"tools": [3]}, "tools.0"),
+        ({"input": [{"role": "user", "content": [1]}]}, "input.0.content.0"),
+        ({"input": 3}, "input.str"),
+        ({"instructions": [1]}, "instructions"),
+        ({"metadata": 3}, "metadata"),
+    ):
+        answer = await stack.client.post("/v1/responses", json=good | change)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text
+
+
+async def test_an_error_in_the_middle_of_a_response(client: openai.AsyncOpenAI) -> None:
+    events = [event async for event in await client.responses.create(model="talker", input="break one", stream=True)]
+    assert events[-1].type == "response.failed"
+    response = events[-1].response
+    assert (response.status, response.output_text) == ("failed", "one ")
+    assert response.error is not None
+    assert response.error.code == "server_error"
+    assert "it breaks" in response.error.message
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+
+
 async def test_errors(client: openai.AsyncOpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as unknown:
         await client.chat.completions.create(model="nobody", messages=messages())
@@ -275,6 +380,16 @@ def _ask(url: str) -> tuple[str | None, str]:
 
 async def test_the_blocking_client_gets_the_same(stack: Stack) -> None:
     assert await asyncio.to_thread(_ask, f"{stack.client.base_url}/v1") == (expected(), expected())
+
+
+async def test_each_answer_needs_a_place(leaves_nothing: None) -> None:
+    gateway = GatewayConfig(port=0, drain_timeout_s=1, max_requests=4)
+    async with running([openai_models.talker], gateway=gateway) as stack:
+        body = {"model": "talker", "messages": messages()}
+        assert (await stack.client.post("/v1/chat/completions", json=body | {"n": 4})).status_code == 200
+        answer = await stack.client.post("/v1/chat/completions", json=body | {"n": 5})
+        assert (answer.status_code, answer.json()["error"]["type"]) == (503, "server_error")
+        assert stack.service.admission.num_requests == 0
 
 
 async def test_keys(tmp_path: Path) -> None:

@@ -38,6 +38,13 @@ def test_a_command_imports_no_library_that_it_may_not_need(module: str, slow: st
     assert found.stdout.split() == []
 
 
+@pytest.mark.parametrize(("module", "name"), [("openai", "ChatRequest"), ("programs", "onnx")])
+def test_a_module_is_there_as_an_attribute_and_imported_on_first_use(module: str, name: str) -> None:
+    program = f"import sys, dyorc; print('dyorc.{module}' in sys.modules, hasattr(dyorc.{module}, {name!r}))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
+
+
 def test_the_planners_old_name_gives_the_same_modules_with_a_warning_and_names_that_were_exported() -> None:
     program = """
 import warnings

@@ -1,7 +1,9 @@
 """Models that take part in OpenAI's API. Plain Python says what they answer (`reply_to`)."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -61,7 +63,7 @@ async def tooled(request: ChatRequest) -> AsyncIterator[ChatDelta]:
 
 @dyorc.program(batched=False)
 async def go_on(request: CompletionRequest) -> AsyncIterator[str]:
-    for number in range(request.limit or 3):
+    for number in range(min(request.limit or 3, 100)):
         yield f"{request.prompt}{number}"
 
 
@@ -109,4 +111,16 @@ async def ranker(request: RerankRequest) -> list[float]:
     return score(request)
 
 
-ALL = [talker, silent, tooled, writer, endless, embedder, ranker]
+@dyorc.program(batched=False)
+async def parse(request: ChatRequest) -> AsyncIterator[dict[str, Any]]:
+    yield json.loads(request.messages[-1].text)
+
+
+@dyorc.workflow
+async def loose(request: ChatRequest) -> AsyncIterator[dict[str, Any]]:
+    """Answers with the JSON of the last message, which may be no `ChatDelta`."""
+    async for delta in parse(request):
+        yield delta
+
+
+ALL = [talker, silent, tooled, loose, writer, endless, embedder, ranker]

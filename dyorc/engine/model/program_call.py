@@ -202,6 +202,11 @@ class Call:
         self.expected_ns = 0
         self.trace: CallTrace | None = None
 
+    def is_from_client(self, input_at: int) -> bool:
+        """Returns whether an input, by its index among its program's, is one that its request came with."""
+        root, future = self.segment.task.request.root, self.arguments[input_at].future
+        return root is not None and any(argument.future is future for argument in root.arguments)
+
     def guess(self) -> None:
         """Enters its program's queue of guesses."""
         if self.state not in _BEFORE_GUESSED:

@@ -1,16 +1,19 @@
-"""What a call fails with after a stream that it reads has failed: the error of what failed first, and how it came here."""
+"""What a call fails with: its program's error; that of a stream that it reads, and how it came here; or the client's."""
 
 from dyorc.engine.events import BatchFailed
 from dyorc.engine.model.program_call import Call
-from dyorc.errors import DyOrcError, ProgramError, text_of, type_name
+from dyorc.errors import DyOrcError, InvalidInputError, ProgramError, text_of, type_name
 
 
 def error_of(call: Call, event: BatchFailed) -> DyOrcError:
     """Returns the error of a call whose program raised.
 
     If it did not catch the error of a stream, it has only passed that on. If it raised another one, that may be a consequence.
+    An input that it cannot read is the client's error if the request came with it.
     """
     name = call.callee.name
+    if event.input_at >= 0 and not call.chain and call.is_from_client(event.input_at):
+        return InvalidInputError(event.message)
     failed = [(call.callee.signature.streams[feed.number].name, feed.error) for feed in call.feeds if feed.error is not None]
     for stream, source in failed:
         if event.error_type == type_name(source) and event.message == text_of(source):

@@ -198,6 +198,11 @@ class Scheduler:
                 )
         return None
 
+    def are_calls_waiting(self, programs: Iterable[Program]) -> bool:
+        """Returns whether a call of one of these programs waits for a replica."""
+        pools = [self.pools[program.name] for program in programs if program.name in self.pools]
+        return any(pool.num_queued if pool.bound else pool.queue.size for pool in pools)
+
     def submit(self, call: Call) -> None:
         """Queues a call whose inputs are all there."""
         pool = self.pools[call.callee.name]

@@ -260,11 +260,8 @@ class CallLifecycle:
 
 def _refusal(call: Call, error: Exception) -> DyOrcError:
     """Returns the error of a call whose inputs do not fit: the client's if its tensor is too large, else the program's."""
-    if isinstance(error, SizeLimitError):
-        root = call.segment.task.request.root
-        future = call.arguments[error.input_at].future
-        if root is not None and any(argument.future is future for argument in root.arguments):
-            return error
+    if isinstance(error, SizeLimitError) and call.is_from_client(error.input_at):
+        return error
     if isinstance(error, ProgramError):
         return error
     return ProgramError(call.callee.name, type(error).__name__, str(error))

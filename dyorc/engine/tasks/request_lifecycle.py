@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from dyorc.core.request import counted_name
 from dyorc.core.tensor import blocks_of
 from dyorc.engine.actions import AnswerRequest, EffectFailed, FailRequest
 from dyorc.engine.engine_context import EngineContext
@@ -58,7 +59,7 @@ class RequestLifecycle:
         order = QueueOrder.of_request(terms, now_ns, deadline_ns, self._num_arrived, self._max_overtaking_ns)
         speculator = self._context.speculator
         budget, of_round = speculator.budget(workflow), speculator.round(workflow, now_ns)
-        record, request_id = self._statistics.of_workflow(workflow.name), event.request_id
+        record, request_id = self._statistics.of_workflow(counted_name(workflow.name, terms)), event.request_id
         context = RequestContext(
             order, terms.tenant, terms.weight, budget, record, of_round, request_id, event.identity, event.story
         )

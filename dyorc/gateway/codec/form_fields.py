@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from python_multipart.exceptions import MultipartParseError
+from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from dyorc.errors import InvalidInputError
@@ -85,7 +85,7 @@ def read_form(body: bytes, content_type: str) -> dict[str, FormField]:
         parser = MultipartParser(boundary, read.callbacks())
         parser.write(body)
         parser.finalize()
-    except MultipartParseError as error:
+    except FormParserError as error:
         raise InvalidInputError(f"the form is malformed: {error}") from None
     if not read.is_ended:
         raise InvalidInputError(f"the form does not end: its last boundary is missing after {len(body)} bytes")

@@ -6,6 +6,7 @@ the only file that a workflow takes, with the other parameters in the query. The
 
 import base64
 import binascii
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -177,11 +178,14 @@ def _static(spec: StaticSpec, value: Any, model: Model) -> Any:
     if spec.type is str:
         return text
     try:
-        return _TRUTHS[text.lower()] if spec.type is bool else spec.type(text)
+        value = _TRUTHS[text.lower()] if spec.type is bool else spec.type(text)
     except (KeyError, ValueError):
+        value = math.nan
+    if isinstance(value, float) and not math.isfinite(value):  # JSON has no such numbers either
         raise InvalidInputError(
             f"{model.signature.owner}: parameter {spec.name!r} is {text[:80]!r}, expected {spec.type.__name__}"
-        ) from None
+        )
+    return value
 
 
 def _tensor(spec: TensorSpec, value: Any, model: Model) -> Any:

@@ -15,6 +15,7 @@ and when `_MAX_IN_FLIGHT` requests wait, nothing more is read, so that HTTP/2 ho
 import asyncio
 import contextlib
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import grpc
@@ -27,10 +28,11 @@ from dyorc.gateway.grpc.decoding import decode_request, model_in, parse
 from dyorc.gateway.grpc.encoding import encode_empty_final, encode_part, encode_response, encode_stream_error
 from dyorc.gateway.grpc.grpc_errors import as_dyorc_error, refuse, text_of
 from dyorc.gateway.origins import Arrival, note_written, steps_of
-from dyorc.gateway.request_ids import Ids, ids_in_metadata
+from dyorc.gateway.request_ids import Ids, headers_in_metadata, ids_in_metadata
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import Tenant
+from dyorc.protocol.header_names import Header
 from dyorc.protocol.inference_pb2 import ModelInferRequest
 
 
@@ -59,15 +61,24 @@ class ModelInfer:
             with service.admission.admit(tenant, len(message)) as ticket:
                 ticket.arrived_ns = arrived_ns
                 arrival = arrival.traced_as(service.origins.traced_by_metadata(context))
-                return await self._infer(message, tenant, ticket, arrival, limit_s_of(context, arrived_ns))
+                limit_s = limit_s_of(context, arrived_ns)
+                return await self._infer(message, tenant, ticket, arrival, limit_s, headers_in_metadata(context))
         except Exception as error:
             service.origins.record_refusal(arrival, error, lambda: model_in(message), owner)
             await refuse(context, error, "ModelInfer", arrival.ids)
 
-    async def _infer(self, message: bytes, tenant: Tenant, ticket: Ticket, arrival: Arrival, timeout_s: float | None) -> bytes:
+    async def _infer(
+        self,
+        message: bytes,
+        tenant: Tenant,
+        ticket: Ticket,
+        arrival: Arrival,
+        timeout_s: float | None,
+        headers: Iterable[Header],
+    ) -> bytes:
         parsed, raws = parse(message)
         arrival.ids.name(parsed.id)
-        model = self._service.model(tenant, parsed.model_name, parsed.model_version or None)
+        model = self._service.model(tenant, parsed.model_name, parsed.model_version or None, headers)
         with self._service.memory() as memory:
             request, _ = await decode_request(parsed, raws, model, memory, self._service.off_loop)
             origin = self._service.origins.of(request, arrival)
@@ -211,7 +222,9 @@ class _Stream:
     async def _run(
         self, parsed: Any, raws: list[memoryview], memory: RequestMemory, ticket: Ticket, arrival: Arrival, turn: "_Turn"
     ) -> None:
-        model = self._service.model(self._tenant, parsed.model_name, parsed.model_version or None)
+        model = self._service.model(
+            self._tenant, parsed.model_name, parsed.model_version or None, headers_in_metadata(self._context)
+        )
         request, has_empty_final = await decode_request(parsed, raws, model, memory, self._service.off_loop)
         origin = self._service.origins.of(request, arrival)
         assert ticket.arrived_ns is not None

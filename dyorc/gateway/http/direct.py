@@ -28,7 +28,7 @@ from dyorc.gateway.http.request_templates import RequestTemplate, RequestTemplat
 from dyorc.gateway.http.server_exchange import ConnectionLike, ServerExchange
 from dyorc.gateway.infer_request import InferRequest
 from dyorc.gateway.origins import Arrival, note_written, steps_of
-from dyorc.gateway.request_ids import id_line
+from dyorc.gateway.request_ids import id_line, trace_header
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.service import InferenceService
 from dyorc.protocol.api_paths import INFER
@@ -146,7 +146,7 @@ class DirectRequest:
         try:
             tenant = service.access.tenant_of(route.key)
             self._tenant = tenant.name
-            model = self._model = service.model(tenant, route.model, route.version)
+            model = self._model = service.model(tenant, route.model, route.version, self.exchange.head.headers)
             ticket = self._ticket = service.admission.admit(tenant, route.num_bytes)
             arrays = self._decode(body)
             request = self._request
@@ -160,14 +160,15 @@ class DirectRequest:
             memory = self._memory
             self._request_id = service.submit(
                 ticket, model, arrays, request, self,
-                timeout_s=route.head.timeout_s, origin=self._origin, body=None if memory is None else memory.body,
+                timeout_s=route.head.timeout_s, priority=route.head.priority, origin=self._origin,
+                body=None if memory is None else memory.body,
             )  # fmt: skip
         except Exception as error:
             self.failed(error)
 
     def lose(self) -> None:
         """Cancels the request, because its client is gone."""
-        if self._request_id and self._ticket is not None and self._inference.service.backend.cancel(self._request_id):
+        if self._request_id and self._ticket is not None and self._inference.service.cancel(self._request_id):
             self._close()
 
     # Receiver
@@ -208,6 +209,8 @@ class DirectRequest:
         else:
             if head.request_id or exchange.has_given_id:
                 lines += id_line(exchange.ids)
+            if (self._origin is not None or head.caller is not None) and (header := trace_header(exchange.ids)) is not None:
+                lines += b"%b: %b\r\n" % header
             exchange.writer.write_whole(lines + VARY if head.negotiates else lines, parts)
             note_written(self._origin)
             connection.on_answered()

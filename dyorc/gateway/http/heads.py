@@ -8,6 +8,7 @@ from dyorc.core.trace_context import TraceContext
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.http.compression import Encoding, accepted_encoding, encoding_of
 from dyorc.gateway.request_ids import TRACEPARENT_NAME, TRACESTATE_NAME, caller_of, usable_id
+from dyorc.gateway.request_parameters import MAX_PRIORITY
 from dyorc.protocol import header_names, media_types
 from dyorc.protocol.api_paths import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM, MODELS, RUN, RUN_MODEL
 from dyorc.protocol.header_names import Header
@@ -16,6 +17,7 @@ _FRAMES = media_types.FRAMES.encode()
 _JSON_LENGTH = header_names.JSON_LENGTH.encode()
 _REQUEST_ID = header_names.REQUEST_ID.encode()
 _TIMEOUT = header_names.TIMEOUT.encode()
+_PRIORITY = header_names.PRIORITY.encode()
 
 _MAX_LENGTH_DIGITS = 18
 """How many digits a length in a header may have; Python refuses to parse thousands."""
@@ -33,6 +35,7 @@ _READ = frozenset(
         b"expect",
         _REQUEST_ID,
         _TIMEOUT,
+        _PRIORITY,
         TRACEPARENT_NAME,
         TRACESTATE_NAME,
     }
@@ -62,6 +65,7 @@ class RequestHead(NamedTuple):
         expects_continue: Whether the client waits for "100 Continue" before it sends the body.
         request_id: The client's id for the request; empty if the headers contain none that can be used.
         caller: The client's place in a trace, if it sent one.
+        priority: Of a request whose body names none.
     """
 
     announced_bytes: int | None = None
@@ -74,6 +78,7 @@ class RequestHead(NamedTuple):
     expects_continue: bool = False
     request_id: str = ""
     caller: TraceContext | None = None
+    priority: int = 0
 
 
 def target_of(path: str) -> InferenceTarget | None:
@@ -114,6 +119,7 @@ def read_head(sent: Iterable[Header], *, is_old: bool = False) -> RequestHead:
     announced_bytes = json_bytes = encoding = answer_encoding = timeout_s = None
     negotiates = accepts_frames = expects_continue = False
     request_id = ""
+    priority = 0
     parent = state = b""
     for name, value in sent:
         if name not in _READ:
@@ -136,11 +142,13 @@ def read_head(sent: Iterable[Header], *, is_old: bool = False) -> RequestHead:
             parent = value
         elif name == TRACESTATE_NAME:
             state = value
+        elif name == _PRIORITY:
+            priority = _priority_of(value)
         else:
             timeout_s = timeout_s_of(value)
     return RequestHead(
         announced_bytes, json_bytes, encoding, answer_encoding, negotiates, timeout_s, accepts_frames, expects_continue,
-        request_id, caller_of(parent, state) if parent else None,
+        request_id, caller_of(parent, state) if parent else None, priority,
     )  # fmt: skip
 
 
@@ -148,6 +156,12 @@ def _json_length_of(value: bytes) -> int:
     if not value.isdigit() or len(value) > _MAX_LENGTH_DIGITS:
         shown = value[:_MAX_LENGTH_DIGITS].decode("latin-1")
         raise InvalidInputError(f"Inference-Header-Content-Length is {shown!r}, expected a number of bytes")
+    return int(value)
+
+
+def _priority_of(value: bytes) -> int:
+    if not value.isdigit() or len(value) > _MAX_LENGTH_DIGITS or int(value) > MAX_PRIORITY:
+        raise InvalidInputError(f"X-Priority is {value[:40].decode('latin-1')!r}, expected a number from 0 to {MAX_PRIORITY}")
     return int(value)
 
 
@@ -160,6 +174,24 @@ def limit_s_of(headers: Iterable[Header]) -> float | None:
             except InvalidInputError:
                 return None
     return None
+
+
+def sent_timeout_s(headers: Iterable[Header]) -> float | None:
+    """Returns how long the client waits, if stated.
+
+    Raises:
+        InvalidInputError: If it is malformed.
+    """
+    return next((timeout_s_of(value) for name, value in headers if name == _TIMEOUT), None)
+
+
+def sent_priority(headers: Iterable[Header]) -> int:
+    """Returns the priority that the client asks for; 0 if it states none.
+
+    Raises:
+        InvalidInputError: If it is malformed.
+    """
+    return next((_priority_of(value) for name, value in headers if name == _PRIORITY), 0)
 
 
 def timeout_s_of(value: bytes) -> float:

@@ -82,7 +82,7 @@ class InferenceRoutes:
     async def __call__(self, scope: Scope, receive: Receive, send: Send, target: InferenceTarget) -> None:
         try:
             tenant = tenant_of(scope)
-            model = self._service.model(tenant, target.model, target.version)
+            model = self._service.model(tenant, target.model, target.version, scope["headers"])
             head = read_head(scope["headers"], is_old=scope["http_version"] == "1.0")
             with self._service.admission.admit(tenant, self._bodies.expected_bytes(head)) as ticket:
                 ticket.arrived_ns = scope.get("dyorc.arrived_ns")
@@ -213,13 +213,14 @@ class InferenceRoutes:
         with CancelledWithClient(incoming.scope) as wait:
             return await self._service.infer(
                 incoming.ticket, incoming.model, work.request, work.memory,
-                timeout_s=incoming.head.timeout_s, origin=work.origin, started=wait.attach, take=work.take,
+                timeout_s=incoming.head.timeout_s, priority=incoming.head.priority, origin=work.origin,
+                started=wait.attach, take=work.take,
             )  # fmt: skip
 
     def _stream(self, incoming: AdmittedRequest, work: DecodedRequest[T]) -> AsyncGenerator[list[T]]:
         return self._service.stream(
             incoming.ticket, incoming.model, work.request, work.memory,
-            timeout_s=incoming.head.timeout_s, origin=work.origin, take=work.take,
+            timeout_s=incoming.head.timeout_s, priority=incoming.head.priority, origin=work.origin, take=work.take,
         )  # fmt: skip
 
     async def _write_stream(

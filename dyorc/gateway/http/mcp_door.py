@@ -105,7 +105,7 @@ class McpDoor:
 
     def _model(self, scope: Scope, name: str) -> Model:
         try:
-            model = self._service.model(tenant_of(scope), name)
+            model = self._service.model(tenant_of(scope), name, None, scope["headers"])
         except (UnknownModelError, PermissionDeniedError):
             model = None
         if model is None or model.is_program:
@@ -138,11 +138,29 @@ class _Call:
             limit_s = head.timeout_s
             if model.is_streaming:
                 blocks = await self._parts(
-                    service.stream(self._ticket, model, request, memory, timeout_s=limit_s, origin=origin, take=self._block)
+                    service.stream(
+                        self._ticket,
+                        model,
+                        request,
+                        memory,
+                        timeout_s=limit_s,
+                        priority=head.priority,
+                        origin=origin,
+                        take=self._block,
+                    )
                 )
             else:
                 blocks = [
-                    await service.infer(self._ticket, model, request, memory, timeout_s=limit_s, origin=origin, take=self._block)
+                    await service.infer(
+                        self._ticket,
+                        model,
+                        request,
+                        memory,
+                        timeout_s=limit_s,
+                        priority=head.priority,
+                        origin=origin,
+                        take=self._block,
+                    )
                 ]
         note_written(origin)
         return _result(model, blocks)

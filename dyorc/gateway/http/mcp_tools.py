@@ -2,6 +2,8 @@
 
 from typing import Any, NamedTuple
 
+from dyorc.authoring.signature import OutputKind
+from dyorc.authoring.spec import ValueSpec
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.http.run_description import answer_schema, parameters_schema
 
@@ -29,4 +31,7 @@ def tool_schemas(model: Model) -> ToolSchemas:
 
 def is_wrapped(model: Model) -> bool:
     """Returns whether the structured content is an object with the answer as its ``result``: the protocol wants an object."""
-    return model.is_streaming or answer_schema(model).get("type") != "object"
+    outputs = model.signature.outputs
+    spec = outputs.tensors[0] if outputs.kind is OutputKind.SINGLE else None
+    is_object = outputs.kind is OutputKind.FIELDS or (isinstance(spec, ValueSpec) and spec.schema.get("type") == "object")
+    return model.is_streaming or not is_object

@@ -22,7 +22,9 @@ class _Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     target: str = ""
     version: str = ""
     group: str = ""
-    share: float = 1.0
+    share: float | None = None
+    shadow: float = 0.0
+    sticky: str | None = None
     fresh: bool = False
     allow_incompatible: bool = False
 
@@ -42,10 +44,11 @@ class _UnloadRequest(msgspec.Struct):
 
 _BODY = json_body({"type": "object", "properties": {"ready": {"type": "boolean"}}})
 _TEXT, _FLAG, _SHARE = {"type": "string"}, {"type": "boolean"}, {"type": "number", "minimum": 0, "maximum": 1}
-_LOAD = {"target": _TEXT, "version": _TEXT, "group": _TEXT, "share": _SHARE, "fresh": _FLAG, "allow_incompatible": _FLAG}
+_TRAFFIC = {"share": _SHARE, "shadow": _SHARE, "sticky": _TEXT}
+_LOAD = {"target": _TEXT, "version": _TEXT, "group": _TEXT, **_TRAFFIC, "fresh": _FLAG, "allow_incompatible": _FLAG}
 _UNLOAD = {"version": _TEXT, "unload_dependents": _FLAG}
 _ORDER = {
-    "target": _TEXT, "model": _TEXT, "version": _TEXT, "group": _TEXT, "share": _SHARE, "is_fresh": _FLAG,
+    "target": _TEXT, "model": _TEXT, "version": _TEXT, "group": _TEXT, **_TRAFFIC, "is_fresh": _FLAG,
     "is_incompatible_allowed": _FLAG,
 }  # fmt: skip
 
@@ -80,6 +83,7 @@ def add_repository_routes(app: FastAPI, service: InferenceService) -> None:
         parameters = (await read_json(request, _LoadRequest)).parameters
         change = Deploy(
             target=parameters.target, model=name, version=parameters.version, group=parameters.group, share=parameters.share,
+            shadow=parameters.shadow, sticky=parameters.sticky,
             is_fresh=parameters.fresh, is_incompatible_allowed=parameters.allow_incompatible,
         )  # fmt: skip
         return await deployments.change(change)
@@ -95,8 +99,15 @@ def add_repository_routes(app: FastAPI, service: InferenceService) -> None:
 
     @app.get(DEPLOYMENTS, tags=["repository"])
     async def deployments(request: Request) -> dict[str, Any]:
-        """All versions, where they came from, and which programs they share. Needs a key that may manage."""
-        return service.managed(tenant_of(request.scope)).report()
+        """All versions, where they came from, which programs they share, and what they did with requests. Needs a key that may
+        manage."""
+        report = service.managed(tenant_of(request.scope)).report()
+        counts = await service.versions.counts()
+        for name, history in report.items():
+            for version, details in history["versions"].items():
+                if (counted := counts.get(name, {}).get(version)) is not None:
+                    details["traffic"] = counted.report()
+        return report
 
     @app.post(DEPLOYMENTS, openapi_extra=_ORDER_BODY, tags=["repository"])
     async def deploy(request: Request) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from typing import Any, Self
 
@@ -17,6 +18,7 @@ from dyorc.gateway.jobs.webhooks import Webhooks, check_webhook
 from dyorc.gateway.origins import Tracing
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import Tenant
+from dyorc.protocol.header_names import Header
 from dyorc.protocol.job_records import JobState
 from dyorc.protocol.wire_errors import reason_of_json
 from dyorc.store.base import Body, JobStore, NewJob, StoredJob, new_id
@@ -107,12 +109,18 @@ class Jobs:
         return self._closed is None
 
     async def submit(
-        self, tenant: Tenant, body: Body, idempotency_key: str = "", caller: TraceContext | None = None
+        self,
+        tenant: Tenant,
+        body: Body,
+        idempotency_key: str = "",
+        caller: TraceContext | None = None,
+        headers: Iterable[Header] = (),
     ) -> tuple[StoredJob, bool]:
         """Accepts a job. Returns it, and whether it is new.
 
         Args:
             caller: The caller's span, if it sent one.
+            headers: Of the request, which may pick the version.
 
         Raises:
             ConflictError: If the key was used for another body.
@@ -124,7 +132,7 @@ class Jobs:
         """
         store, began_ns = self._open_store(), time.monotonic_ns()
         head = _read_head(body)
-        model = self.service.model(tenant, head.model_name, head.model_version)
+        model = self.service.model(tenant, head.model_name, head.model_version, headers)
         if model.is_streaming:
             raise UnsupportedError(f"model {model.name!r} answers in parts, which a job cannot keep; ask for it by infer_stream")
         if head.webhook is not None:

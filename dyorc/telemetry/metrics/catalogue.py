@@ -123,6 +123,8 @@ REFUSED = _add("refused_requests_total", _COUNTER, _group, "Requests refused for
 TENANT_REQUESTS = _add("tenant_requests_in_flight", _GAUGE, _group, "Requests that were let in and have not ended.", ["tenant"])
 TENANT_BYTES = _add("tenant_in_flight_bytes", _GAUGE, _group, "Bytes of their bodies.", ["tenant"])
 SHED = _add("shed_requests_total", _COUNTER, _group, "Requests refused because they could not be answered within their own limit: `deadline` if that had passed already, else `overloaded`.", ["reason"])
+ASSIGNED = _add("assigned_requests_total", _COUNTER, _group, "Requests that named no version while several versions had a share of them, by the version that they got and how it was chosen: `sticky`, by what their client said of itself, or `random`.", ["workflow", "choice"])
+SHADOW = _add("shadow_requests_total", _COUNTER, _group, "Copies of requests that the version got, by what became of them: its answer was the `same`, or `different`; it `failed`; it was `dropped`, because others had to go first. Its time and errors are those of the workflow `NAME (shadow)`.", ["workflow", "outcome"])
 CONNECTIONS = _add("http_connections", _GAUGE, _group, "Open HTTP connections.")
 CONNECTIONS_ACCEPTED = _add("http_connections_opened_total", _COUNTER, _group, "HTTP connections that were opened.")
 

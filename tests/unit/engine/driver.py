@@ -279,7 +279,9 @@ class World:
             return TensorsLost(action.replica_id, action.batch_id, batch.lost)
         result = self._executors[batch.program].run(batch.columns, action.statics, chain=action.chain)
         if isinstance(result, BatchError):
-            return BatchFailed(action.replica_id, action.batch_id, result.error_type, result.message, result.traceback)
+            return BatchFailed(
+                action.replica_id, action.batch_id, result.error_type, result.message, result.traceback, input_at=result.input_at
+            )
         columns: list[list[TensorRef]] = []
         for column in result.outputs:
             if isinstance(column, ResidentRows):

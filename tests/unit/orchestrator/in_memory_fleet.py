@@ -104,7 +104,9 @@ class InMemoryFleet:
         columns = [self._tensors.read(column) for column in zip(*action.operands, strict=True)]
         result = self._executors[action.program.name].run(columns, action.statics)
         if isinstance(result, BatchError):
-            event: Event = BatchFailed(action.replica_id, action.batch_id, result.error_type, result.message, result.traceback)
+            event: Event = BatchFailed(
+                action.replica_id, action.batch_id, result.error_type, result.message, result.traceback, input_at=result.input_at
+            )
         else:
             rows = zip(*result.outputs, strict=True)
             outputs = [tuple(self._tensors.keep(array.copy()) for array in row) for row in rows]

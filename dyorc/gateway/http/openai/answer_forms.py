@@ -14,6 +14,7 @@ from uuid import uuid4
 import msgspec
 
 from dyorc.gateway.http.openai.answer_text import AnswerChoice
+from dyorc.gateway.http.openai.openai_errors import openai_error
 from dyorc.openai import TokenUsage
 
 DONE = b"data: [DONE]\n\n"
@@ -37,8 +38,8 @@ class WholeAnswer:
         """Adds the fields of a delta."""
         self.content += [fields["content"]] if "content" in fields else []
         self.reasoning += [fields["reasoning_content"]] if "reasoning_content" in fields else []
-        for at, call in enumerate(fields.get("tool_calls", ())):
-            _add_call(self.tool_calls, call.get("index", len(self.tool_calls) + at), call)
+        for call in fields.get("tool_calls", ()):
+            _add_call(self.tool_calls, call["index"], call)
 
     @property
     def text(self) -> str:
@@ -98,6 +99,10 @@ class TextForm(ABC):
     def finish(self, choice: AnswerChoice) -> list[bytes]:
         """Returns the events that say why a choice has ended."""
         return []
+
+    def fail(self, error: Exception) -> list[bytes]:
+        """Returns the last events of a stream that has failed."""
+        return [b"data: %b\n\n" % openai_error(error)]
 
 
 class ChatForm(TextForm):

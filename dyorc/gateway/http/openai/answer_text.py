@@ -5,13 +5,15 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+from pydantic import ValidationError
 
 from dyorc.authoring.spec import TensorSpec, ValueSpec
 from dyorc.authoring.values import ContentKind
 from dyorc.core.arrays import Array
 from dyorc.core.tensor import DType
-from dyorc.errors import UnsupportedError
-from dyorc.openai import ChatDelta, TokenUsage
+from dyorc.errors import ExecutionError, UnsupportedError
+from dyorc.gateway.http.openai.openai_requests import problem_of
+from dyorc.openai import ChatDelta, TokenUsage, ToolCallDelta
 
 
 class TextPart(NamedTuple):
@@ -26,16 +28,24 @@ def answer_part(spec: TensorSpec, array: Array) -> TextPart:
 
     Raises:
         UnsupportedError: If it is neither a text nor a `ChatDelta`.
+        ExecutionError: If it is a malformed `ChatDelta`; names the field.
     """
     if isinstance(spec, ValueSpec) and spec.kind is ContentKind.JSON:
         value = msgspec.json.decode(bytes(array[()]))
         if isinstance(value, str):
             return TextPart(value.encode())
         if isinstance(value, dict):
-            return TextPart(delta=ChatDelta.model_validate(value))
+            return TextPart(delta=_delta_of(spec.name, value))
     elif spec.dtype is DType.BYTES and array.ndim == 0:
         return TextPart(bytes(array[()]))
     raise UnsupportedError(f"output {spec.name!r} is {spec.dtype}{spec.describe()}, expected a text or a dyorc.openai.ChatDelta")
+
+
+def _delta_of(name: str, value: Any) -> ChatDelta:
+    try:
+        return ChatDelta.model_validate(value)
+    except ValidationError as error:
+        raise ExecutionError(f"output {name!r} of the workflow is no dyorc.openai.ChatDelta: {problem_of(error)[1]}") from None
 
 
 class StopCutter:
@@ -96,6 +106,7 @@ class AnswerChoice:
         self.usage: TokenUsage | None = None
         self._limit = limit
         self._num_parts = 0
+        self._num_calls = 0
         self._cutter = StopCutter(stops)
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
@@ -126,9 +137,15 @@ class AnswerChoice:
         if delta.reasoning_content is not None:
             fields["reasoning_content"] = delta.reasoning_content
         if delta.tool_calls is not None:
-            fields["tool_calls"] = delta.tool_calls
+            fields["tool_calls"] = [self._numbered(call) for call in delta.tool_calls]
             self.finish_reason = self.finish_reason or "tool_calls"
         return fields
+
+    def _numbered(self, call: ToolCallDelta) -> dict[str, Any]:
+        """Returns a call of a tool, or a piece of one, with its index, which clients need."""
+        index = call.get("index", self._num_calls)
+        self._num_calls = max(self._num_calls, index + 1)
+        return {**call, "index": index}
 
     def end(self) -> dict[str, Any]:
         """Returns the fields of the last delta, and decides why the answer has ended."""

@@ -36,8 +36,12 @@ def openai_error(error: Exception) -> bytes:
     if status == 404:
         code = "model_not_found"
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    known = isinstance(error, DyOrcError | OpenAiFault)
-    return error_json(str(error) if known else "the server failed", kind, code, getattr(error, "param", None))
+    return error_json(text_of_error(error), kind, code, getattr(error, "param", None))
+
+
+def text_of_error(error: Exception) -> str:
+    """Returns what clients read of an error: nothing of a foreign one."""
+    return str(error) if isinstance(error, DyOrcError | OpenAiFault) else "the server failed"
 
 
 def error_json(message: str, kind: str, code: str | None = None, param: Any = None) -> bytes:

@@ -5,13 +5,12 @@ Plain ASGI, like the inference routes. A model takes part by the type of its par
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
-from pydantic import BaseModel, ValidationError
 from starlette.types import Receive, Scope, Send
 
 from dyorc.authoring.spec import TensorSpec
@@ -20,7 +19,6 @@ from dyorc.errors import DyOrcError, UnknownModelError
 from dyorc.gateway.admission import Ticket
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.codec.http_errors import retry_headers
-from dyorc.gateway.codec.json_objects import read_object
 from dyorc.gateway.http.disconnects import CancelledWithClient
 from dyorc.gateway.http.heads import RequestHead, read_head
 from dyorc.gateway.http.inference_answers import EVENTS, JSON, UNBUFFERED, write, write_parts
@@ -30,7 +28,17 @@ from dyorc.gateway.http.openai.answer_text import AnswerChoice, TextPart, answer
 from dyorc.gateway.http.openai.generation import ChoiceStep, RunParts, side_by_side
 from dyorc.gateway.http.openai.openai_errors import OpenAiFault, openai_error, openai_status
 from dyorc.gateway.http.openai.openai_models import CHAT, COMPLETION, EMBEDDING, RERANK, output_of, part_of, request_array
-from dyorc.gateway.http.openai.responses import ResponseForm, chat_fields
+from dyorc.gateway.http.openai.openai_requests import (
+    OpenAiRequest,
+    as_chat,
+    check_choices,
+    checked,
+    priority_of_tier,
+    prompts_of,
+    read_fields,
+    stops_of,
+)
+from dyorc.gateway.http.openai.responses import ResponseForm, ResponseRequest, chat_fields
 from dyorc.gateway.http.openai.vectors import embeddings, ranking
 from dyorc.gateway.http.request_bodies import BodyReader
 from dyorc.gateway.infer_request import InferRequest, make_request
@@ -43,10 +51,6 @@ from dyorc.protocol.parameter_names import PRIORITY
 from dyorc.telemetry.record import Origin
 
 _log = structlog.get_logger("dyorc.gateway")
-
-Request = TypeVar("Request", bound=BaseModel)
-
-_MAX_STOPS = 16
 
 
 class _Call(NamedTuple):
@@ -97,7 +101,7 @@ class OpenAiRoutes:
     async def _read(self, head: RequestHead, ticket: Ticket, scope: Scope, receive: Receive, send: Send) -> _Call:
         with self._service.memory() as memory:
             body = await self._bodies.read(head, receive, memory, ticket)
-            fields = await self._service.decoded(len(body), read_object, body)
+            fields = await self._service.decoded(len(body), read_fields, body)
         arrival = arrival_of(scope, num_bytes=len(body)).traced_as(self._service.origins.traced(head.caller))
         return _Call(fields, head, ticket, arrival, scope, send)
 
@@ -125,7 +129,7 @@ class OpenAiRoutes:
         Raises:
             UnknownModelError: If there is none that takes such requests.
         """
-        model = self._service.model(tenant_of(call.scope), name)
+        model = self._service.model(tenant_of(call.scope), name, None, call.scope["headers"])
         part = part_of(model)
         if part is None or part.role not in roles:
             expected = " or ".join(_TYPES[role].__name__ for role in roles)
@@ -141,26 +145,27 @@ class OpenAiRoutes:
         await self._generate(call, request, [request], form)
 
     async def _respond(self, call: _Call) -> None:
-        request = checked(ChatRequest, chat_fields(call.fields))
-        await self._generate(call, request, [request], ResponseForm(request.model, call.fields))
+        sent = checked(ResponseRequest, call.fields)
+        request = checked(ChatRequest, chat_fields(sent))
+        await self._generate(call, request, [request], ResponseForm(request.model, sent))
 
     async def _complete(self, call: _Call) -> None:
         request = checked(CompletionRequest, call.fields)
         options = request.stream_options
         form = CompletionForm(request.model, options is not None and options.include_usage)
-        prompts = request.prompt if isinstance(request.prompt, list) and not _is_tokens(request.prompt) else [request.prompt]
-        if not prompts:
-            raise OpenAiFault("'prompt' is an empty list", "prompt")
-        await self._generate(call, request, [request.model_copy(update={"prompt": prompt}) for prompt in prompts], form)
+        await self._generate(call, request, prompts_of(request), form)
 
     async def _generate(self, call: _Call, request: Generation, each: Sequence[Generation], form: TextForm) -> None:
         """Runs a request for a text. `each` has one for each prompt; there are `n` choices for each of these."""
         roles = (CHAT,) if isinstance(request, ChatRequest) else (COMPLETION, CHAT)
         model, role, parameter = self._model(call, request.model, roles)
-        stops = _stops(request.stop)
+        stops = stops_of(request)
+        check_choices(len(each), request.n, self._service.config.max_choices)
         given = [as_chat(prompted) if role == CHAT else prompted for prompted in each for _ in range(request.n)]
         choices = [AnswerChoice(index, stops, request.limit) for index in range(len(given))]
-        with self._service.memory() as memory, CancelledWithClient(call.scope, asyncio.current_task()):
+        with ExitStack() as room, self._service.memory() as memory, CancelledWithClient(call.scope, asyncio.current_task()):
+            for _ in choices[1:]:  # each is a request to the engine, so each needs a place
+                room.enter_context(self._service.admission.admit(tenant_of(call.scope)))
             inferences = [self._inference(model, parameter, chosen, call.head.request_id) for chosen in given]
             origin = self._service.origins.of(inferences[0], call.arrival)
             runs = [
@@ -176,9 +181,9 @@ class OpenAiRoutes:
                     await write(call.send, 200, [JSON], [msgspec.json.encode(form.whole(wholes))])
         note_written(origin)
 
-    def _inference(self, model: Model, parameter: str, request: BaseModel, request_id: str) -> InferRequest:
-        priority = {PRIORITY: 1} if getattr(request, "service_tier", None) == "priority" else {}
-        return make_request(model, request_id, {parameter: request_array(request)}, priority, ())
+    def _inference(self, model: Model, parameter: str, request: OpenAiRequest, request_id: str) -> InferRequest:
+        parameters = {PRIORITY: priority_of_tier(request)}
+        return make_request(model, request_id, {parameter: request_array(request)}, parameters, ())
 
     def _run(self, call: _Call, model: Model, inference: InferRequest, memory: RequestMemory, origin: Origin | None) -> RunParts:
         spec = output_of(model)
@@ -188,7 +193,14 @@ class OpenAiRoutes:
 
         def run() -> AsyncGenerator[list[TextPart]]:
             return self._service.stream(
-                call.ticket, model, inference, memory, timeout_s=call.head.timeout_s, origin=origin, take=take
+                call.ticket,
+                model,
+                inference,
+                memory,
+                timeout_s=call.head.timeout_s,
+                priority=call.head.priority,
+                origin=origin,
+                take=take,
             )
 
         return run
@@ -211,7 +223,7 @@ class OpenAiRoutes:
             await write_parts(call.send, form.end(choices), more_body=False)
         except Exception as error:
             _log.warning("stream_failed", model=form.model, error=str(error), **ids_of(call.scope).facts)
-            await write_parts(call.send, [b"data: %b\n\n" % openai_error(error)], more_body=False)
+            await write_parts(call.send, form.fail(error), more_body=False)
 
     # Vectors
 
@@ -226,7 +238,11 @@ class OpenAiRoutes:
         await self._answer(call, request, RERANK, partial(ranking, request))
 
     async def _answer(
-        self, call: _Call, request: Any, role: str, take_output: Callable[[TensorSpec, Array], dict[str, Any]]
+        self,
+        call: _Call,
+        request: EmbeddingRequest | RerankRequest,
+        role: str,
+        take_output: Callable[[TensorSpec, Array], dict[str, Any]],
     ) -> None:
         """Runs a request that has one answer of numbers."""
         model, _, parameter = self._model(call, request.model, (role,))
@@ -239,7 +255,7 @@ class OpenAiRoutes:
         with self._service.memory() as memory, CancelledWithClient(call.scope) as wait:
             body = await self._service.infer(
                 call.ticket, model, inference, memory,
-                timeout_s=call.head.timeout_s, origin=origin, started=wait.attach, take=take,
+                timeout_s=call.head.timeout_s, priority=call.head.priority, origin=origin, started=wait.attach, take=take,
             )  # fmt: skip
         await write(call.send, 200, [JSON], [body])
         note_written(origin)
@@ -252,39 +268,3 @@ async def write_openai_error(send: Send, error: Exception, more_headers: Sequenc
     """Writes an error in the form of this API."""
     headers = [JSON, *more_headers, *(retry_headers(error) if isinstance(error, DyOrcError) else ())]
     await write(send, openai_status(error), headers, [openai_error(error)])
-
-
-def checked(kind: type[Request], fields: dict[str, Any]) -> Request:
-    """Returns a request as its type.
-
-    Raises:
-        OpenAiFault: If it does not fit; names the field.
-    """
-    try:
-        return kind.model_validate(fields)
-    except ValidationError as error:
-        problem = error.errors(include_url=False, include_context=False)[0]
-        param = ".".join(map(str, problem["loc"]))
-        shown = repr(problem["input"])[:100]
-        raise OpenAiFault(f"{param!r}: {problem['msg']}, got {shown}", param) from None
-
-
-def as_chat(request: Generation) -> ChatRequest:
-    """Returns a request as one for a chat: a prompt becomes the user's message."""
-    if isinstance(request, ChatRequest):
-        return request
-    if not isinstance(request.prompt, str):
-        raise OpenAiFault("'prompt' is a list of tokens, and the model takes texts", "prompt")
-    fields = request.model_dump(exclude_unset=True, exclude={"prompt", "stream", "stream_options"})
-    return ChatRequest.model_validate(fields | {"messages": [{"role": "user", "content": request.prompt}]})
-
-
-def _is_tokens(prompt: list[Any]) -> bool:
-    return bool(prompt) and isinstance(prompt[0], int)
-
-
-def _stops(stop: str | list[str] | None) -> list[str]:
-    stops = [stop] if isinstance(stop, str) else stop or []
-    if len(stops) > _MAX_STOPS:
-        raise OpenAiFault(f"'stop' has {len(stops)} texts, expected at most {_MAX_STOPS}", "stop")
-    return [each for each in stops if each]

@@ -8,73 +8,93 @@ from typing import Any
 from uuid import uuid4
 
 import msgspec
+from pydantic import BaseModel, ConfigDict, Field
 
 from dyorc.gateway.http.openai.answer_forms import TextForm, WholeAnswer, usage_of
 from dyorc.gateway.http.openai.answer_text import AnswerChoice
-from dyorc.gateway.http.openai.openai_errors import OpenAiFault
+from dyorc.gateway.http.openai.openai_errors import OpenAiFault, text_of_error
 
 _TEXTS = ("input_text", "output_text", "text")
-_SAME = ("model", "stream", "temperature", "top_p", "user", "service_tier", "seed")
+_SAME = ("model", "stream", "temperature", "top_p", "user", "service_tier", "priority", "seed")
 
 
-def chat_fields(fields: dict[str, Any]) -> dict[str, Any]:
+class ResponseRequest(BaseModel):
+    """``POST /v1/responses``, as far as it is not a request for a chat, too."""
+
+    model_config = ConfigDict(extra="allow")
+
+    input: str | list[dict[str, Any]]
+    instructions: str | None = None
+    max_output_tokens: int | None = Field(default=None, ge=1)
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    metadata: dict[str, Any] | None = None
+
+
+def chat_fields(request: ResponseRequest) -> dict[str, Any]:
     """Returns the fields of the request for a chat completion that a request for a response means.
 
     Raises:
         OpenAiFault: If it refers to what this server does not keep, or is malformed.
     """
+    more = request.model_extra or {}
     for name in ("previous_response_id", "conversation", "prompt"):
-        if fields.get(name) is not None:
+        if more.get(name) is not None:
             raise OpenAiFault(f"{name!r} is given, but no responses are kept here; send the whole conversation as 'input'", name)
-    given = fields.get("input")
-    if isinstance(given, str):
-        messages = [{"role": "user", "content": given}]
-    elif isinstance(given, list):
-        messages = [_message(item) for item in given]
+    if isinstance(request.input, str):
+        messages: list[dict[str, Any]] = [{"role": "user", "content": request.input}]
     else:
-        raise OpenAiFault(f"'input' is {type(given).__name__}, expected a text or a list of messages", "input")
-    if instructions := fields.get("instructions"):
-        messages = [{"role": "system", "content": instructions}, *messages]
-    result = {name: fields[name] for name in _SAME if fields.get(name) is not None} | {"messages": messages}
-    if (limit := fields.get("max_output_tokens")) is not None:
-        result["max_completion_tokens"] = limit
-    if tools := fields.get("tools"):
-        result["tools"] = [_tool(tool) for tool in tools]
-    if (choice := fields.get("tool_choice")) is not None:
-        result["tool_choice"] = choice
-    return result
+        messages = [_message(item, f"input.{at}") for at, item in enumerate(request.input)]
+    if request.instructions:
+        messages = [{"role": "system", "content": request.instructions}, *messages]
+    fields = {name: more[name] for name in _SAME if more.get(name) is not None} | {"messages": messages}
+    if request.max_output_tokens is not None:
+        fields["max_completion_tokens"] = request.max_output_tokens
+    if request.tools:
+        fields["tools"] = [_tool(tool) for tool in request.tools]
+    if request.tool_choice is not None:
+        fields["tool_choice"] = request.tool_choice
+    return fields
 
 
-def _tool(tool: Any) -> Any:
-    if isinstance(tool, dict) and tool.get("type") == "function" and "function" not in tool:
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    if tool.get("type") == "function" and "function" not in tool:
         return {"type": "function", "function": {name: value for name, value in tool.items() if name != "type"}}
     return tool
 
 
-def _message(item: Any) -> dict[str, Any]:
-    if not isinstance(item, dict):
-        raise OpenAiFault(f"an item of 'input' is {type(item).__name__}, expected a message", "input")
+def _message(item: dict[str, Any], place: str) -> dict[str, Any]:
     match item.get("type"):
         case "function_call":
             function = {"name": item.get("name", ""), "arguments": item.get("arguments", "")}
             call = {"id": item.get("call_id", ""), "type": "function", "function": function}
             return {"role": "assistant", "content": None, "tool_calls": [call]}
         case "function_call_output":
-            return {"role": "tool", "tool_call_id": item.get("call_id", ""), "content": str(item.get("output", ""))}
+            output = _content(item.get("output", ""), f"{place}.output")
+            return {"role": "tool", "tool_call_id": item.get("call_id", ""), "content": output}
         case _:
-            content = item.get("content")
-            if isinstance(content, list):
-                content = [{**part, "type": "text"} if part.get("type") in _TEXTS else part for part in content]
-            return {"role": item.get("role", "user"), "content": content}
+            return {"role": item.get("role", "user"), "content": _content(item.get("content"), f"{place}.content")}
+
+
+def _content(content: Any, place: str) -> Any:
+    """Returns a text, or its parts as a chat has them."""
+    if not isinstance(content, list):
+        return content
+    parts: list[dict[str, Any]] = []
+    for at, part in enumerate(content):
+        if not isinstance(part, dict):
+            raise OpenAiFault(f"'{place}.{at}' is {type(part).__name__}, expected an object", f"{place}.{at}")
+        parts.append({**part, "type": "text"} if part.get("type") in _TEXTS else part)
+    return parts
 
 
 class ResponseForm(TextForm):
     """``/v1/responses``. It has one choice."""
 
-    def __init__(self, model: str, fields: dict[str, Any]) -> None:
+    def __init__(self, model: str, request: ResponseRequest) -> None:
         super().__init__(model, includes_usage=True)
         self._id, self._message_id = f"resp_{uuid4().hex}", f"msg_{uuid4().hex}"
-        self._fields = fields
+        self._fields = request.model_dump()
         self._number = 0
         self._whole: WholeAnswer | None = None
 
@@ -91,7 +111,7 @@ class ResponseForm(TextForm):
         }  # fmt: skip
 
     def _message(self, text: str, status: str) -> dict[str, Any]:
-        content = [self._text(text)] if status == "completed" else []
+        content = [] if status == "in_progress" else [self._text(text)]
         return {"id": self._message_id, "type": "message", "role": "assistant", "status": status, "content": content}
 
     @staticmethod
@@ -115,6 +135,12 @@ class ResponseForm(TextForm):
         }
         is_cut = each.choice.finish_reason == "length"
         return self._response("incomplete" if is_cut else "completed", output, usage, "max_output_tokens" if is_cut else None)
+
+    def fail(self, error: Exception) -> list[bytes]:
+        output = [] if self._whole is None else [self._message(self._whole.text, "incomplete")]
+        response = self._response("failed", output, None)
+        response["error"] = {"code": "server_error", "message": text_of_error(error)}
+        return [self._event("response.failed", response=response)]
 
     def _event(self, kind: str, **fields: Any) -> bytes:
         body = msgspec.json.encode({"type": kind, "sequence_number": self._number, **fields})

@@ -1,0 +1,110 @@
+"""Requests of OpenAI's API: read, checked against their types, and turned into each other."""
+
+from typing import Any, TypeAlias, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
+
+from dyorc.gateway.http.openai.openai_errors import OpenAiFault
+from dyorc.openai import ChatRequest, CompletionRequest, EmbeddingRequest, Generation, RerankRequest
+
+OpenAiRequest: TypeAlias = Generation | EmbeddingRequest | RerankRequest
+"""What becomes the input of a workflow."""
+Request = TypeVar("Request", bound=BaseModel)
+
+_MAX_STOPS = 16
+_MAX_SHOWN_CHARS = 100
+
+
+def read_fields(body: bytes | memoryview) -> dict[str, Any]:
+    """Returns the fields of a body, read by the parser that reads them again for the workflow, so both have the same limits.
+
+    Raises:
+        OpenAiFault: If it is not a JSON object, or nested more than 200 levels deep.
+    """
+    try:
+        fields = from_json(bytes(body), allow_inf_nan=False)
+    except ValueError as error:
+        text = str(error).replace("recursion limit exceeded", "it is nested more than 200 levels deep")
+        raise OpenAiFault(f"the request's JSON is malformed: {text}") from None
+    if not isinstance(fields, dict):
+        raise OpenAiFault(f"the request's JSON is {type(fields).__name__}, expected an object")
+    return fields  # pyright: ignore[reportUnknownVariableType]
+
+
+def checked(kind: type[Request], fields: dict[str, Any]) -> Request:
+    """Returns a request as its type.
+
+    Raises:
+        OpenAiFault: If it does not fit; names the field.
+    """
+    try:
+        return kind.model_validate(fields)
+    except ValidationError as error:
+        param, text = problem_of(error)
+        raise OpenAiFault(text, param) from None
+
+
+def problem_of(error: ValidationError) -> tuple[str, str]:
+    """Returns the field at fault, and what is wrong with it."""
+    problem = error.errors(include_url=False, include_context=False)[0]
+    field = ".".join(map(str, problem["loc"]))
+    return field, f"{field!r}: {problem['msg']}, got {repr(problem['input'])[:_MAX_SHOWN_CHARS]}"
+
+
+def prompts_of(request: CompletionRequest) -> list[CompletionRequest]:
+    """Returns a request for each prompt.
+
+    Raises:
+        OpenAiFault: If there is none.
+    """
+    prompt = request.prompt
+    if not isinstance(prompt, list) or (prompt and isinstance(prompt[0], int)):
+        return [request]
+    if not prompt:
+        raise OpenAiFault("'prompt' is an empty list", "prompt")
+    return [request.model_copy(update={"prompt": each}) for each in prompt]
+
+
+def check_choices(num_prompts: int, n: int, max_choices: int) -> None:
+    """Checks how many answers a request asks for.
+
+    Raises:
+        OpenAiFault: If there are more than `max_choices`.
+    """
+    if num_prompts * n > max_choices:
+        text = f"{num_prompts} prompts with 'n' {n} are {num_prompts * n} answers, expected at most {max_choices}"
+        raise OpenAiFault(f"{text} (the setting GATEWAY__MAX_CHOICES)", "prompt" if num_prompts > 1 else "n")
+
+
+def as_chat(request: Generation) -> ChatRequest:
+    """Returns a request as one for a chat: a prompt becomes the user's message.
+
+    Raises:
+        OpenAiFault: If the prompt is a list of tokens.
+    """
+    if isinstance(request, ChatRequest):
+        return request
+    if not isinstance(request.prompt, str):
+        raise OpenAiFault("'prompt' is a list of tokens, and the model takes texts", "prompt")
+    fields = request.model_dump(exclude_unset=True, exclude={"prompt", "stream", "stream_options"})
+    return checked(ChatRequest, fields | {"messages": [{"role": "user", "content": request.prompt}]})
+
+
+def stops_of(request: Generation) -> list[str]:
+    """Returns the texts that end an answer.
+
+    Raises:
+        OpenAiFault: If there are too many.
+    """
+    stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
+    if len(stops) > _MAX_STOPS:
+        raise OpenAiFault(f"'stop' has {len(stops)} texts, expected at most {_MAX_STOPS}", "stop")
+    return [each for each in stops if each]
+
+
+def priority_of_tier(request: OpenAiRequest) -> int:
+    """Returns the priority that a request asks for: by its ``priority``, or else by its ``service_tier``; 0: none."""
+    if request.priority is not None:
+        return request.priority
+    return 1 if isinstance(request, ChatRequest | CompletionRequest) and request.service_tier == "priority" else 0

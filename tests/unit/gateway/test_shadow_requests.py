@@ -1,0 +1,163 @@
+"""Copies of requests: which are run, what they may keep, and that no request sees them."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyorc.authoring.workflow import Workflow
+from dyorc.config import GatewayConfig, ShadowConfig
+from dyorc.core.arrays import Array
+from dyorc.core.request import SHADOW_TENANT
+from dyorc.errors import CapacityError, ExecutionError
+from dyorc.gateway.infer_request import InferRequest, make_request
+from dyorc.gateway.service import InferenceService
+from dyorc.gateway.tenants import ANONYMOUS
+from dyorc.models.offers import ModelKey, VersionTraffic
+from dyorc.models.registry import ModelRegistry, ServedModel
+from dyorc.telemetry.version_counts import DIFFERENT, DROPPED, FAILED, SAME, VersionCounts
+from tests.fake_backend import FakeBackend
+from tests.workflows import arithmetic
+
+X = np.array([1, 2, 3, 4], np.float32)
+Answer = Callable[[Workflow, Sequence[Array]], list[list[Array]]]
+
+
+NEW = replace(arithmetic.quadruple, name="quadruple@2")
+
+
+def service_of(answer: Answer, shadow: float = 1.0, **limits: Any) -> tuple[InferenceService, FakeBackend]:
+    """Returns a service whose default version is answered with four times the input, and the version with a shadow share by
+    `answer`."""
+    parts = [
+        ServedModel(ModelKey("quadruple", "1"), arithmetic.quadruple),
+        ServedModel(ModelKey("quadruple", "2"), NEW, traffic=VersionTraffic(0.0, shadow)),
+    ]
+    backend = FakeBackend(
+        ModelRegistry.of_parts(parts), lambda flow, inputs: answer(flow, inputs) if flow is NEW else [[4 * inputs[0]]]
+    )
+    return InferenceService(backend, GatewayConfig(shadow=ShadowConfig(**limits))), backend
+
+
+async def ask(service: InferenceService, array: Array = X) -> Array:
+    """Asks once."""
+    model = service.model(ANONYMOUS, "quadruple")
+    request: InferRequest = make_request(model, "", {"x": array}, {}, ())
+    with service.admission.admit(ANONYMOUS, 0) as ticket, service.memory() as memory:
+        return await service.infer(ticket, model, request, memory, take=lambda arrays: arrays[0].copy())
+
+
+async def counts_after(service: InferenceService, num: int = 1, array: Array = X) -> VersionCounts:
+    """Returns the new version's counts after so many requests; each answer is checked."""
+    for _ in range(num):
+        np.testing.assert_array_equal(await ask(service, array), 4 * array)
+        await service.shadows.wait()
+    await service.shadows.wait()
+    assert service.shadows.num_bytes == 0, "nothing is kept"
+    return (await service.versions.counts()).get("quadruple", {}).get("2", VersionCounts())
+
+
+def times(factor: float) -> Answer:
+    """Returns a version that multiplies."""
+
+    def multiply(flow: Workflow, inputs: Sequence[Array]) -> list[list[Array]]:
+        return [[(factor * inputs[0]).astype(np.float32)]]
+
+    return multiply
+
+
+def raising(error: Exception) -> Answer:
+    """Returns a version that fails."""
+
+    def fail(flow: Workflow, inputs: Sequence[Array]) -> list[list[Array]]:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (times(4), SAME),
+        (times(5), DIFFERENT),
+        (raising(ExecutionError("broken")), FAILED),
+        (raising(ValueError("broken")), FAILED),
+        (raising(CapacityError("full")), DROPPED),
+    ],
+)
+def test_a_copy_never_changes_the_answer_and_is_counted(answer: Answer, outcome: str) -> None:
+    async def scenario() -> None:
+        service, backend = service_of(answer)
+        counts = await counts_after(service, 3)
+        assert counts.copies == {outcome: 3}
+        assert counts.num_requests == 0, "copies are no requests"
+        real, copy = backend.seen[:2]
+        assert not real.is_shadow
+        assert (copy.is_shadow, copy.tenant, copy.priority) == (True, SHADOW_TENANT, 0)
+        assert copy.weight < real.weight / 100
+        service.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_part_of_the_requests_is_copied() -> None:
+    async def scenario() -> None:
+        service, _ = service_of(times(4), shadow=0.25)
+        counts = await counts_after(service, 200)
+        assert 20 < counts.copies[SAME] < 85, "a quarter, within five standard deviations"
+        service.close()
+
+    asyncio.run(scenario())
+
+
+def test_large_requests_are_not_copied() -> None:
+    async def scenario() -> None:
+        service, backend = service_of(times(4), max_request_bytes=15)
+        assert (await counts_after(service)).copies == {DROPPED: 1}
+        service.close()
+        service, backend = service_of(times(4), max_bytes=15)
+        assert (await counts_after(service)).copies == {DROPPED: 1}
+        assert len(backend.seen) == 1
+        service.close()
+
+    asyncio.run(scenario())
+
+
+def test_copies_are_dropped_when_enough_run() -> None:
+    async def scenario() -> None:
+        service, backend = service_of(times(4), max_in_flight=2)
+        answers = await asyncio.gather(*(ask(service) for _ in range(10)))
+        assert len(answers) == 10
+        counts = await counts_after(service, 0)
+        assert counts.copies[SAME] >= 2
+        assert counts.copies[DROPPED] == 10 - counts.copies[SAME]
+        assert sum(terms.is_shadow for terms in backend.seen) == counts.copies[SAME]
+        service.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_busy_server_copies_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        service, backend = service_of(times(4))
+        assert service.shedding is not None
+        lag = vars(service.shedding)["_lag"]
+        lag._num_let_in = 1000
+        assert (await counts_after(service)).copies == {DROPPED: 1}
+        assert len(backend.seen) == 1
+        service.close()
+
+    asyncio.run(scenario())
+
+
+def test_requests_of_other_models_are_not_watched() -> None:
+    async def scenario() -> None:
+        service, _ = service_of(times(4), shadow=0.0)
+        await ask(service)
+        assert await service.versions.counts() == {}
+        service.close()
+
+    asyncio.run(scenario())

@@ -5,7 +5,7 @@ has no TypedDict with room for other names.
 """
 
 import random
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self
 
@@ -240,6 +240,7 @@ class Client:
         share: float | None = None,
         shadow: float = 0.0,
         sticky: str | None = None,
+        rules: Mapping[str, Any] | None = None,
         fresh: bool = False,
         allow_incompatible: bool = False,
     ) -> dict[str, Any]:
@@ -254,6 +255,7 @@ class Client:
             shadow: The part of the default's requests of which it gets copies, whose answers nobody sees.
             sticky: The header whose value picks a request's version, such as ``x-session-id``, or ``key`` for the client's API
                 key; empty: versions are drawn at random; None: as before.
+            rules: Rules by which it is promoted or rolled back, as the file for ``dyorc deploy --judge`` has them.
             fresh: Whether it shares no program with other versions.
             allow_incompatible: Whether its inputs and outputs may differ from the default's.
 
@@ -262,6 +264,7 @@ class Client:
             ConflictError: If the version exists with other code, or does not fit the other versions.
         """
         order = {"target": target, "version": version, "group": group, "share": share, "shadow": shadow, "sticky": sticky}
+        order |= {"rules": None if rules is None else dict(rules)}
         order |= {"is_fresh": fresh, "is_incompatible_allowed": allow_incompatible}
         return self._runner.run(self._operations.change(DEPLOYMENTS, order))
 

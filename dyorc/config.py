@@ -483,6 +483,8 @@ class Settings(_Section):
 
     workflows: tuple[str, ...] = ()
     """What `dyorc serve` serves if its command line names nothing, such as ``app.py:classify`` or ``package.module:flow``."""
+    app: str = ""
+    """Your own ASGI application beside DyOrc's routes, such as ``app.py:api``; empty: none. For `dyorc serve` and `dyorc dev`."""
     in_process: bool = False
     """Whether all programs run in the server's own process, without Ray."""
     store: Secret = ""

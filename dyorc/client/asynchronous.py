@@ -51,8 +51,9 @@ class AsyncClient:
         proxy: str | None = None,
         max_connections: int = 100,
         max_answer_bytes: int = 2**30,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        connection = ServerEndpoint.to(url, api_key, max_answer_bytes)
+        connection = ServerEndpoint.to(url, api_key, max_answer_bytes, headers)
         context = ssl_context(url, verify, cert)
         pool = AsyncTransportPool(lambda: async_transport(context, proxy), max_connections)
         self._runner = AsyncFlowRunner(pool, connection)

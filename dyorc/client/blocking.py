@@ -50,9 +50,10 @@ class Client:
         proxy: URL of a proxy. Proxies in the environment are ignored.
         max_connections: Concurrent connections; further requests wait.
         max_answer_bytes: The longest answer, or part of a stream, that is accepted.
+        headers: Sent with each request besides the client's own, such as ``{"x-session-id": "7"}``.
 
     Raises:
-        ValueError: If the address, the key or a file cannot be used.
+        ValueError: If the address, the key, a header or a file cannot be used.
 
     Every operation raises `DyOrcError`, of the class that the server raised; `DeadlineError` when its time is up,
     `TransportError` if the server cannot be reached or its answer cannot be read, `InvalidInputError` if a value cannot be sent.
@@ -70,8 +71,9 @@ class Client:
         proxy: str | None = None,
         max_connections: int = 100,
         max_answer_bytes: int = 2**30,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        connection = ServerEndpoint.to(url, api_key, max_answer_bytes)
+        connection = ServerEndpoint.to(url, api_key, max_answer_bytes, headers)
         context = ssl_context(url, verify, cert)
         pool = TransportPool(lambda: transport(context, proxy), max_connections)
         self._runner = FlowRunner(pool, connection)

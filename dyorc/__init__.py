@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from dyorc.authoring.workflow import Workflow, workflow
     from dyorc.client import AsyncClient, Client
     from dyorc.errors import DyOrcError, InvalidInputError, ProgramError
+    from dyorc.gateway.http.handler_calls import call, stream
     from dyorc.local import run
+    from dyorc.server.asgi_application import asgi
 
 __all__ = [
     "AsyncClient",
@@ -40,6 +42,8 @@ __all__ = [
     "Resident",
     "Stream",
     "Workflow",
+    "asgi",
+    "call",
     "choose",
     "collect",
     "empty",
@@ -51,6 +55,7 @@ __all__ = [
     "program",
     "programs",
     "run",
+    "stream",
     "when",
     "workflow",
 ]
@@ -69,7 +74,9 @@ _HOMES = {
     "dyorc.authoring.workflow": ("Workflow", "workflow"),
     "dyorc.client": ("AsyncClient", "Client"),
     "dyorc.errors": ("DyOrcError", "InvalidInputError", "ProgramError"),
+    "dyorc.gateway.http.handler_calls": ("call", "stream"),
     "dyorc.local": ("run",),
+    "dyorc.server.asgi_application": ("asgi",),
     "dyorc.authoring.weights": ("load_module",),
 }
 _MODULES = ("openai", "programs")

@@ -244,6 +244,8 @@ class DeploymentConfig(_Section):
     """How long importing a version may take before it is refused."""
     warm_timeout_s: float = Field(default=600.0, gt=0)
     """How long a version's programs may take to load before it is refused."""
+    judge_interval_s: float = Field(default=1.0, gt=0)
+    """How often a version with rules (`dyorc deploy --judge`) is judged."""
 
 
 class ShadowConfig(_Section):
@@ -481,6 +483,8 @@ class Settings(_Section):
 
     workflows: tuple[str, ...] = ()
     """What `dyorc serve` serves if its command line names nothing, such as ``app.py:classify`` or ``package.module:flow``."""
+    app: str = ""
+    """Your own ASGI application beside DyOrc's routes, such as ``app.py:api``; empty: none. For `dyorc serve` and `dyorc dev`."""
     in_process: bool = False
     """Whether all programs run in the server's own process, without Ray."""
     store: Secret = ""

@@ -27,6 +27,7 @@ from dyorc.cli.scale import scale
 from dyorc.cli.services import gateway, orchestrator, serve_until_stopped
 from dyorc.cli.serving_options import (
     AllowClientShm,
+    Application,
     Config,
     GrpcPort,
     Host,
@@ -111,6 +112,7 @@ def serve(
         typer.Option("--allow-open/--no-allow-open", help="Listen beyond loopback without asking for keys or certificates."),
     ] = None,
     in_process: InProcess = None,
+    app: Application = None,
     plan: Annotated[
         list[str] | None,
         typer.Option(
@@ -133,7 +135,8 @@ def serve(
 ) -> None:
     """Serves workflows over HTTP and gRPC; their programs run on a local Ray, a cluster, or in this process. Ctrl-C stops."""
     flags = {
-        "workflows": targets or None, "in_process": in_process, "cells.num_cells": None if cells is None else num_cells_of(cells),
+        "workflows": targets or None, "app": app, "in_process": in_process,
+        "cells.num_cells": None if cells is None else num_cells_of(cells),
         "gateway.host": host, "gateway.port": port, "gateway.grpc_port": grpc_port, "gateway.allow_open": allow_open,
         "gateway.keys_file": None if keys_file is None else str(keys_file), "gateway.allow_client_shm": allow_client_shm,
         "programs": plans_of(plan or ()),
@@ -162,10 +165,13 @@ def dev(
     host: Host = None,
     port: Port = None,
     grpc_port: GrpcPort = None,
+    app: Application = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also log programs that move.")] = False,
 ) -> None:
     """Serves workflows without Ray, and loads them again whenever their code changes. Ctrl-C stops."""
-    flags = {"workflows": targets or None, "gateway.host": host, "gateway.port": port, "gateway.grpc_port": grpc_port}
+    flags = {
+        "workflows": targets or None, "app": app, "gateway.host": host, "gateway.port": port, "gateway.grpc_port": grpc_port,
+    }  # fmt: skip
     reading = read_flags(config, flags, verbose)
     become_supervisor(workflows_of(reading, _console), reading.settings, 1, is_dev=True)
 

@@ -33,6 +33,10 @@ AllowClientShm = Annotated[
         help="Let clients on this machine pass tensors in shared memory.",
     ),
 ]
+Application = Annotated[
+    str | None,
+    typer.Option("--app", metavar="PATH:APP", help="Your own ASGI application beside DyOrc's routes, such as app.py:api."),
+]
 InProcess = Annotated[
     bool | None,
     typer.Option("--in-process/--on-ray", help="Run the programs in the server's own process, without Ray; or on Ray."),

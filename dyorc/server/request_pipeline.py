@@ -4,7 +4,7 @@ import contextlib
 import socket
 from collections.abc import AsyncGenerator, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dyorc.config import Settings
 from dyorc.gateway.backend import Backend
@@ -13,6 +13,7 @@ from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.direct import DirectInference
 from dyorc.gateway.http.http_server import HttpServer
 from dyorc.gateway.http.metrics_server import metrics_server
+from dyorc.gateway.http.user_application import UserApplication
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.live_feed import LiveFeed
 from dyorc.gateway.log_control import LogControl
@@ -96,20 +97,31 @@ class Endpoints:
     grpc_address: str
 
 
+class GatewayParts(NamedTuple):
+    """The HTTP application, and what belongs to it.
+
+    Attributes:
+        metrics: What it counts; None if that is off.
+        live: What its page shows, to be entered as long as it is served; None without a page.
+    """
+
+    gateway: Gateway
+    metrics: Metrics | None
+    live: LiveFeed | None
+
+
 @contextlib.asynccontextmanager
-async def serve_endpoints(
-    pipeline: RequestPipeline, jobs: Jobs, drain: Drain, listener: socket.socket | None = None
-) -> AsyncGenerator[Endpoints]:
-    """Serves clients by HTTP and gRPC while entered, with the page and metrics. At the end, takes no new requests and waits for
-    those in flight.
+async def gateway_parts(
+    pipeline: RequestPipeline, jobs: Jobs, application: UserApplication | None = None
+) -> AsyncGenerator[GatewayParts]:
+    """Makes the HTTP application, which can answer while entered.
 
     Args:
-        drain: Limits that wait.
-        listener: A bound socket, on a port that other processes share; None listens on the port of the settings.
+        application: The user's own beside it; started here.
 
     Raises:
-        OSError: If the address is not available.
-        ConfigurationError: If a certificate cannot be used.
+        ConfigurationError: If the application's startup fails.
+        MissingLibraryError: If a setting needs one.
     """
     service, config, telemetry = pipeline.service, pipeline.settings.gateway, pipeline.settings.telemetry
     async with contextlib.AsyncExitStack() as stack:
@@ -121,7 +133,34 @@ async def serve_endpoints(
         if live is not None and telemetry.records.max_bytes:
             pipeline.recording.add(live.graphs)
         mcp = await stack.enter_async_context(mcp_door(service)) if config.mcp else None
-        gateway = Gateway(service, jobs, live, pipeline.records(), metrics, mcp)
+        if application is not None:
+            await stack.enter_async_context(application)
+        yield GatewayParts(Gateway(service, jobs, live, pipeline.records(), metrics, mcp, application), metrics, live)
+
+
+@contextlib.asynccontextmanager
+async def serve_endpoints(
+    pipeline: RequestPipeline,
+    jobs: Jobs,
+    drain: Drain,
+    listener: socket.socket | None = None,
+    application: UserApplication | None = None,
+) -> AsyncGenerator[Endpoints]:
+    """Serves clients by HTTP and gRPC while entered, with the page and metrics. At the end, takes no new requests and waits for
+    those in flight.
+
+    Args:
+        drain: Limits that wait.
+        listener: A bound socket, on a port that other processes share; None listens on the port of the settings.
+        application: The user's own beside our routes.
+
+    Raises:
+        OSError: If the address is not available.
+        ConfigurationError: If a certificate cannot be used, or the application's startup fails.
+    """
+    service, config, telemetry = pipeline.service, pipeline.settings.gateway, pipeline.settings.telemetry
+    async with contextlib.AsyncExitStack() as stack:
+        gateway, metrics, live = await stack.enter_async_context(gateway_parts(pipeline, jobs, application))
         http = HttpServer(gateway, config, service.shedding, DirectInference(service), listener)
         server = await stack.enter_async_context(http)
         if metrics is not None:

@@ -6,7 +6,9 @@ import os
 from collections.abc import AsyncGenerator, Sequence
 
 from dyorc.config import Settings
+from dyorc.deployment.canary_runner import CanaryRunner
 from dyorc.deployment.persistence import owner_of_notes, read_record, record_writer
+from dyorc.gateway.http.user_application import load_application
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.tls import refuse_open_address
 from dyorc.server.peer_context import PeerContext
@@ -36,8 +38,8 @@ async def serve_embedded(
         hurry: Once it is set, the end does not wait for requests in flight.
 
     Raises:
-        DefinitionError: If a target cannot be served, the settings have options of an unknown program, or the store's setting is
-            invalid.
+        DefinitionError: If a target or the application cannot be served, the settings have options of an unknown program, or the
+            store's setting is invalid.
         ConfigurationError: If a file named by the settings cannot be used, the server may not listen on its address, or Ray is to
             run the programs on another system than Linux.
         LaunchError: If Ray cannot be started, or does not take the programs.
@@ -53,6 +55,7 @@ async def serve_embedded(
         before = await read_record(store_of(settings.store), owner, None if place is None else place.remembered)
         await handle_pending_signals()
         served = stack.enter_context(load_targets(targets, settings, before, is_group=False))
+        application = load_application(settings.app) if settings.app else None
         store = store_of(settings.store)
         programs = run_programs(served, settings, start, traces, place, without_ray=without_ray)
         running = await stack.enter_async_context(programs)
@@ -67,11 +70,17 @@ async def serve_embedded(
             number = 0 if siblings is None else siblings.number
             await stack.enter_async_context(orchestrator.scaler.persist_traffic(store, f"traffic/{owner}/{number}"))
         keep = record_writer(store, owner, before, jobs.is_open)
-        deployer = run_deployer(served, running, settings, service.admission.begin_epoch, siblings, keep)
-        service.deployments = await stack.enter_async_context(deployer)
+        deploying = run_deployer(
+            served, running, settings, service.admission.begin_epoch, siblings, keep, can_judge=True
+        )  # fmt: skip
+        deployer = service.deployments = await stack.enter_async_context(deploying)
+        is_first = siblings is None or siblings.number == 0
+        judge = CanaryRunner(deployer, service.versions.counts, settings.deployment.judge_interval_s, is_in_charge=is_first)
+        service.server_view.add_report_part("canaries", judge.report)
+        await stack.enter_async_context(judge)
         deploy = await stack.enter_async_context(deploy_in_background(running))
         stack.push_async_callback(drain.finish, orchestrator.finish_effects)
-        endpoints = await stack.enter_async_context(serve_endpoints(pipeline, jobs, drain, listener))
+        endpoints = await stack.enter_async_context(serve_endpoints(pipeline, jobs, drain, listener, application))
         settle_garbage_collector()
         deploy()
         with drain:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def test_a_version_that_fails_or_is_slow_costs_its_requests_nothing(tmp_path: Pa
         app.write_held(7)  # its program waits until the test ends
         client.deploy(app.target, version="held", shadow=1.0)
         with ThreadPoolExecutor(8) as threads:
-            for y in threads.map(lambda _: client.infer("flow", x=X), range(200)):
+            for y in threads.map(partial(client.infer, "flow"), [{"x": X}] * 200):
                 np.testing.assert_array_equal(y, [3, 5])
         assert copies_of(client, "held")["dropped"] > 100
         (tmp_path / "open").touch()

@@ -14,9 +14,9 @@ _JOIN_BYTES = 64 * 2**10
 """Longer parts are written separately: copying them costs more than another write."""
 
 _BODILESS = frozenset({204, 304})
-_COMMON: tuple[Header, ...] = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+COMMON: tuple[Header, ...] = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 """Headers of every answer: browsers must not guess its type, and caches must not keep it, as it may be for one tenant only."""
-_COMMON_NAMES = frozenset({b"date", *(name for name, _ in _COMMON)})
+_COMMON_NAMES = frozenset({b"date", *(name for name, _ in COMMON)})
 
 
 def _status_line(status: int) -> bytes:
@@ -49,9 +49,14 @@ class CommonHeaders:
         second = int(time.time())
         if second != self._second:
             self._second = second
-            self._headers = [(b"date", formatdate(second, usegmt=True).encode()), *_COMMON]
+            self._headers = [(b"date", formatdate(second, usegmt=True).encode()), *COMMON]
             self._lines = _lines(self._headers)
         return self._lines
+
+    def date_line(self) -> bytes:
+        """Returns the date alone, for answers whose other headers are not ours."""
+        self.lines()
+        return _lines(self._headers[:1])
 
     def lines_missing_in(self, headers: Sequence[Header]) -> bytes:
         """Returns the ones that are not in `headers`."""
@@ -92,8 +97,11 @@ class AnswerWriter:
         self._is_old = head is not None and head.version == "1.0"
         self._missing_bytes: int | None = None
 
-    def start(self, status: int, headers: Sequence[Header]) -> None:
+    def start(self, status: int, headers: Sequence[Header], *, is_foreign: bool = False) -> None:
         """Takes the head.
+
+        Args:
+            is_foreign: Whether the user's application answers, whose headers are left as they are.
 
         Raises:
             ValueError: If a header contains a line break.
@@ -112,7 +120,10 @@ class AnswerWriter:
         if length is None and self._has_body:
             self._is_chunked = not self._is_old
             self.is_last = self.is_last or self._is_old  # the body ends when the connection does
-        common = self._common.lines_missing_in(headers) if has_own else self._common.lines()
+        if is_foreign:
+            common = b"" if any(name == b"date" for name, _ in headers) else self._common.date_line()
+        else:
+            common = self._common.lines_missing_in(headers) if has_own else self._common.lines()
         lines = [_STATUS_LINES[status], common, self._cors, _lines(headers)]
         if self._is_chunked:
             lines.append(b"transfer-encoding: chunked\r\n")

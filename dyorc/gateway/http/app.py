@@ -1,6 +1,8 @@
 """The HTTP application: inference routes first, everything else by FastAPI."""
 
+import structlog
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dyorc.errors import AuthenticationError, ClientError
@@ -15,12 +17,15 @@ from dyorc.gateway.http.job_routes import add_job_routes
 from dyorc.gateway.http.middleware import CommonMethods, arrival_of, ids_of, options, without_trailing_slash
 from dyorc.gateway.http.openai.openai_routes import OpenAiRoutes, write_openai_error
 from dyorc.gateway.http.page_routes import TO_PAGE, asks_for_page
+from dyorc.gateway.http.user_application import UserApplication
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.live_feed import LiveFeed
 from dyorc.gateway.metrics import Metrics
 from dyorc.gateway.request_records import Records
 from dyorc.gateway.service import InferenceService
 from dyorc.protocol.api_paths import MCP, is_openai
+
+_log = structlog.get_logger("dyorc.gateway")
 
 _INFERENCE_METHODS = ("OPTIONS", "POST")
 
@@ -35,6 +40,7 @@ class Gateway:
         records: Records of requests that have ended; if None, there are no routes for them.
         metrics: What ``/metrics`` shows; if None, there is no such route.
         mcp: What answers at ``/mcp``; if None, there is no such route.
+        application: The user's own, which gets ``/`` and every path that none of our routes has; None if there is none.
     """
 
     def __init__(
@@ -45,7 +51,9 @@ class Gateway:
         records: Records | None = None,
         metrics: Metrics | None = None,
         mcp: ASGIApp | None = None,
+        application: UserApplication | None = None,
     ) -> None:
+        self._service = service
         self._access = service.access
         self._origins = service.origins
         self._cors = Cors.of(service.config)
@@ -57,12 +65,20 @@ class Gateway:
         if jobs is not None:
             add_job_routes(app, jobs)
         self._control = CommonMethods(app, app.routes)
+        self._routes = app.routes
+        self._application = application
+        if application is not None and (hidden := self._hidden_routes(application)):
+            _log.warning("application_routes_hidden", application=application.name, paths=hidden)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._cors is not None and self._cors.is_preflight(scope["method"], scope["headers"]):
             await Response(status_code=204, headers=PREFLIGHT)(scope, receive, send)
             return
-        scope = without_trailing_slash(scope)
+        own = without_trailing_slash(scope)
+        if self._application is not None and not self._has_route(own):
+            await self._application.handle(self._service, scope, receive, send)
+            return
+        scope = own
         if self._has_page and asks_for_page(scope):
             await TO_PAGE(scope, receive, send)
             return
@@ -92,3 +108,17 @@ class Gateway:
         else:
             headers = [JSON, (b"allow", ", ".join(_INFERENCE_METHODS).encode())]
             await write(send, 405, headers, [http_error_body("Method Not Allowed", ids_of(scope))])
+
+    def _has_route(self, scope: Scope) -> bool:
+        """Returns whether a path is one of our routes, with any method, beside an application: that has ``/``."""
+        path: str = scope["path"]
+        if path == "/":
+            return False
+        if is_openai(path) or target_of(path) is not None or (self._mcp is not None and path == MCP):
+            return True
+        return any(route.matches(scope)[0] is not Match.NONE for route in self._routes)
+
+    def _hidden_routes(self, application: UserApplication) -> list[str]:
+        """Returns the paths of an application that our routes hide."""
+        paths = [path for route in application.routes if isinstance(path := getattr(route, "path", None), str)]
+        return [path for path in paths if self._has_route({"type": "http", "method": "GET", "path": path, "headers": []})]

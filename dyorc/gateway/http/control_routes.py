@@ -18,7 +18,7 @@ from dyorc.gateway.http.authentication import key_in
 from dyorc.gateway.http.client_memory_routes import add_cuda_memory_routes, add_system_memory_routes
 from dyorc.gateway.http.live_routes import add_live_routes
 from dyorc.gateway.http.metrics_server import add_metrics_route
-from dyorc.gateway.http.middleware import allowed_methods, ids_of, tenant_of
+from dyorc.gateway.http.middleware import allowed_methods, ids_of, prefix_of, tenant_of
 from dyorc.gateway.http.openapi import describe, json_body
 from dyorc.gateway.http.page_routes import add_docs_routes, add_ui_routes
 from dyorc.gateway.http.record_routes import add_record_routes
@@ -69,12 +69,14 @@ def control_app(
 
     @app.get("/openapi.json", include_in_schema=False)
     async def description(request: Request) -> Response:
+        prefix = prefix_of(request.scope)
+        servers = {"servers": [{"url": prefix}]} if prefix else {}
         try:  # the description needs no key, but what is served is shown only to who may use it
             tenant = service.access.tenant_of(key_in(request.scope["headers"]))
         except AuthenticationError:
-            return JSONResponse(describe(app))
+            return JSONResponse(describe(app) | servers)
         models = [model for name, model in sorted(service.catalog.models.items()) if tenant.may_use(name)]
-        return JSONResponse(with_runs(describe(app), models))
+        return JSONResponse(with_runs(describe(app), models) | servers)
 
     return app
 

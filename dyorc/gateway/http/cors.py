@@ -43,23 +43,26 @@ class Cors:
     def __init__(self, origins: Iterable[str], has_credentials: bool) -> None:
         self._origins = frozenset(origin.encode() for origin in origins)
         self._is_open = b"*" in self._origins
-        shown = ", ".join(_SHOWN).encode()
-        self._rest = b"access-control-expose-headers: %b\r\n" % shown
+        self._vary: list[Header] = [] if self._is_open else [(b"vary", b"origin")]
+        self._rest: list[Header] = [(b"access-control-expose-headers", ", ".join(_SHOWN).encode())]
         if has_credentials:
-            self._rest += b"access-control-allow-credentials: true\r\n"
-        self._vary = b"" if self._is_open else b"vary: origin\r\n"
+            self._rest.append((b"access-control-allow-credentials", b"true"))
 
     @classmethod
     def of(cls, config: GatewayConfig) -> Self | None:
         """Returns the allowed origins as configured; None if there are none."""
         return cls(config.cors_origins, config.cors_credentials) if config.cors_origins else None
 
-    def lines(self, sent: Iterable[Header]) -> bytes:
-        """Returns the headers of the answer to a request with these headers, encoded. Their names are in lower case."""
+    def headers(self, sent: Iterable[Header]) -> list[Header]:
+        """Returns the headers of the answer to a request with these headers. Their names are in lower case."""
         origin = self._allowed_origin(sent)
         if origin is None:
             return self._vary
-        return b"access-control-allow-origin: %b\r\n" % (b"*" if self._is_open else origin) + self._rest + self._vary
+        return [(b"access-control-allow-origin", b"*" if self._is_open else origin), *self._rest, *self._vary]
+
+    def lines(self, sent: Iterable[Header]) -> bytes:
+        """Returns the same, encoded."""
+        return b"".join([b"%b: %b\r\n" % header for header in self.headers(sent)])
 
     def is_preflight(self, method: str, sent: Iterable[Header]) -> bool:
         """Returns whether a browser asks whether a page of an allowed origin may send a request."""

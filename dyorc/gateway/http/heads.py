@@ -176,6 +176,24 @@ def limit_s_of(headers: Iterable[Header]) -> float | None:
     return None
 
 
+def sent_timeout_s(headers: Iterable[Header]) -> float | None:
+    """Returns how long the client waits, if stated.
+
+    Raises:
+        InvalidInputError: If it is malformed.
+    """
+    return next((timeout_s_of(value) for name, value in headers if name == _TIMEOUT), None)
+
+
+def sent_priority(headers: Iterable[Header]) -> int:
+    """Returns the priority that the client asks for; 0 if it states none.
+
+    Raises:
+        InvalidInputError: If it is malformed.
+    """
+    return next((_priority_of(value) for name, value in headers if name == _PRIORITY), 0)
+
+
 def timeout_s_of(value: bytes) -> float:
     """Returns the seconds that the client waits, from a header.
 

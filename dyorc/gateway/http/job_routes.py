@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse
 
 from dyorc.errors import DyOrcError, InvalidInputError, JobNotEndedError, RequestCancelledError
 from dyorc.gateway.http.heads import read_head
-from dyorc.gateway.http.middleware import arrival_of, ids_of, tenant_of
+from dyorc.gateway.http.middleware import arrival_of, ids_of, prefix_of, tenant_of
 from dyorc.gateway.http.request_bodies import BodyReader
 from dyorc.gateway.jobs.job_json import error_json, job_json
 from dyorc.gateway.jobs.jobs import Jobs
@@ -50,7 +50,7 @@ def add_job_routes(app: FastAPI, jobs: Jobs) -> None:
         body = await _read_body(request, tenant, jobs.service)
         caller = caller_in_headers(request.scope["headers"])
         job, is_new = await jobs.submit(tenant, body, key or "", caller, request.scope["headers"])
-        return JSONResponse(job_json(job), 202 if is_new else 200, {"location": f"{JOBS}/{job.id}"})
+        return JSONResponse(job_json(job), 202 if is_new else 200, {"location": f"{prefix_of(request.scope)}{JOBS}/{job.id}"})
 
     @app.get(JOBS)
     async def list_jobs(

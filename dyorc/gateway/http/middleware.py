@@ -17,6 +17,9 @@ TENANT = "dyorc.tenant"
 EXCHANGE = "dyorc.exchange"
 """The key of its exchange in its scope."""
 
+OUTER = "dyorc.outer"
+"""The key of the scope as another ASGI server made it, if one did: with the path below which DyOrc is mounted."""
+
 
 def ids_of(scope: Scope) -> Ids:
     ids: Ids = scope[EXCHANGE].ids
@@ -27,6 +30,12 @@ def arrival_of(scope: Scope, transport: str = "http", num_bytes: int = 0) -> Arr
     """Returns the arrival of a request, whose body has so many bytes; of one that was refused, they do not matter."""
     exchange = scope[EXCHANGE]
     return Arrival(transport, exchange.ids, exchange.arrived_ns, num_bytes, exchange.read_ns)
+
+
+def prefix_of(scope: Scope) -> str:
+    """Returns the path below which clients see our routes; empty if that is none."""
+    outer: Scope = scope.get(OUTER, scope)
+    return str(outer.get("root_path", "")).rstrip("/")
 
 
 def tenant_of(scope: Scope) -> Tenant:

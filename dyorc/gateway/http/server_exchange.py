@@ -61,17 +61,18 @@ class ServerExchange:
     Attributes:
         is_read: Whether all of the request is here.
         is_lost: Whether the client is gone, so that the answer is not needed.
+        is_foreign: Whether the user's application answers it, whose headers are left as they are.
     """
 
     __slots__ = (
         "_arrived_ns", "_connection", "_ended_ns", "_ids", "_is_continue_due", "_is_taken", "_num_unread_bytes",
-        "_parts", "_wakeup", "head", "is_lost", "is_read", "writer",
+        "_parts", "_wakeup", "head", "is_foreign", "is_lost", "is_read", "writer",
     )  # fmt: skip
 
     def __init__(self, head: ParsedHead, connection: ConnectionLike, writer: AnswerWriter, arrived_ns: int = 0) -> None:
         self.head = head
         self.writer = writer
-        self.is_read = self.is_lost = False
+        self.is_read = self.is_lost = self.is_foreign = False
         self._arrived_ns = arrived_ns
         self._ended_ns = 0
         self._ids: Ids | None = None
@@ -99,6 +100,16 @@ class ServerExchange:
         if self._ids is None:
             self._ids = ids_in_headers(self.head.headers)
         return self._ids
+
+    @property
+    def has_started(self) -> bool:
+        """Whether its answer has begun."""
+        return self.writer.has_started
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether its answer is complete."""
+        return self.writer.is_complete
 
     @property
     def has_given_id(self) -> bool:
@@ -174,11 +185,11 @@ class ServerExchange:
                 )
             self._is_continue_due = False
             headers = list(message.get("headers", ()))
-            if self.ids.is_given or message["status"] >= _FIRST_ERROR:
+            if not self.is_foreign and (self.ids.is_given or message["status"] >= _FIRST_ERROR):
                 headers.append(header_of(self.ids))
-            if (place := trace_header(self.ids)) is not None:
+            if not self.is_foreign and (place := trace_header(self.ids)) is not None:
                 headers.append(place)
-            self.writer.start(message["status"], headers)
+            self.writer.start(message["status"], headers, is_foreign=self.is_foreign)
             return
         self.writer.write(message.get("body", b""), is_last_part=not message.get("more_body", False))
         if self.writer.is_complete:

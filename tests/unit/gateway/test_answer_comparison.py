@@ -26,8 +26,8 @@ def difference_of_values(left: object, right: object) -> str:
     spec = ValueSpec.__new__(ValueSpec)
     for name, value in (("name", "y"), ("kind", ContentKind.JSON)):
         object.__setattr__(spec, name, value)
-    answers = [[element_of_bytes(msgspec.json.encode(value))] for value in (left, right)]
-    return difference_of([spec], *answers, CONFIG)
+    answer, other = ([element_of_bytes(msgspec.json.encode(value))] for value in (left, right))
+    return difference_of([spec], answer, other, CONFIG)
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16])

@@ -1,0 +1,160 @@
+"""The user's own ASGI application, beside DyOrc's routes: loaded, started and stopped, and given its requests.
+
+For the event loop's thread.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self, cast
+
+import structlog
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dyorc.authoring.loading import import_place
+from dyorc.errors import ConfigurationError, DefinitionError, DyOrcError
+from dyorc.gateway.codec.http_errors import error_body, retry_headers, status_of
+from dyorc.gateway.http.handler_calls import HandlerRequest, current_handler
+from dyorc.gateway.http.inference_answers import write_error
+from dyorc.gateway.http.middleware import EXCHANGE, OUTER
+from dyorc.gateway.service import InferenceService
+from dyorc.protocol import media_types
+
+_log = structlog.get_logger("dyorc.gateway")
+
+
+def load_application(target: str) -> "UserApplication":
+    """Imports an application, such as ``app.py:api``.
+
+    Raises:
+        DefinitionError: If there is no such file, module or name, or it cannot be called.
+        ModuleImportError: If the module raises.
+    """
+    place, _, name = target.rpartition(":")
+    if not place or not name:
+        raise DefinitionError(f"{target!r} names no application; expected PATH:NAME, like app.py:api")
+    app = cast("ASGIApp | None", getattr(import_place(place), name, None))
+    if not callable(app):
+        raise DefinitionError(f"{target} is {app!r}, expected an ASGI application, such as FastAPI()")
+    return UserApplication(app, target)
+
+
+class UserApplication:
+    """An ASGI application, whose lifespan is as long as this is entered.
+
+    Args:
+        app: The application.
+        name: For errors and logs.
+        stop_timeout_s: How long its shutdown may take.
+    """
+
+    def __init__(self, app: ASGIApp, name: str, stop_timeout_s: float = 10.0) -> None:
+        self.name = name
+        self._app = app
+        self._stop_timeout_s = stop_timeout_s
+        self._state: dict[str, Any] = {}
+        self._has_lifespan = False
+        self._orders: asyncio.Queue[Message] = asyncio.Queue()
+        self._reports: asyncio.Queue[Message] = asyncio.Queue()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        """Its routes, as far as it says them."""
+        return self._app.routes if isinstance(self._app, Starlette) else []
+
+    async def __aenter__(self) -> Self:
+        """Starts it.
+
+        Raises:
+            ConfigurationError: If it says that its startup has failed.
+        """
+        if isinstance(self._app, Starlette):  # FastAPI, too
+            self._app.exception_handlers.setdefault(DyOrcError, _answer_error)
+        scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": self._state}
+        self._task = asyncio.create_task(self._run(scope))
+        report = await self._ask("lifespan.startup")
+        self._has_lifespan = report is not None
+        if report is not None and report["type"] == "lifespan.startup.failed":
+            await asyncio.wait([self._task])
+            text = str(report.get("message", "")).strip().rpartition("\n")[2]
+            raise ConfigurationError(f"application {self.name}: its startup failed{text and f': {text}'}")
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        task = self._task
+        assert task is not None
+        if self._has_lifespan and not task.done():
+            try:
+                async with asyncio.timeout(self._stop_timeout_s):
+                    report = await self._ask("lifespan.shutdown")
+                if report is None or report["type"] == "lifespan.shutdown.failed":
+                    _log.error("application_shutdown_failed", application=self.name, error=(report or {}).get("message", ""))
+            except TimeoutError:
+                _log.warning("application_shutdown_cut_off", application=self.name, after_s=self._stop_timeout_s)
+        task.cancel()
+        await asyncio.wait([task])
+
+    async def handle(self, service: InferenceService, scope: Scope, receive: Receive, send: Send) -> None:
+        """Lets it answer a request. An error of ours that it does not handle becomes the answer.
+
+        Args:
+            service: Runs what its handler calls.
+            scope: With the request's exchange.
+        """
+        exchange = scope[EXCHANGE]
+        exchange.is_foreign = True
+        token = current_handler.set(HandlerRequest(service, scope))
+        try:
+            await self._app(self._with_state(scope.get(OUTER, scope)), receive, send)
+        except DyOrcError as error:
+            if exchange.has_started:
+                raise
+            await write_error(send, error, exchange.ids)
+        finally:
+            current_handler.reset(token)
+
+    async def connect(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Lets it answer a WebSocket, whose handler cannot call models."""
+        await self._app(self._with_state(scope), receive, send)
+
+    # Inside
+
+    def _with_state(self, scope: Scope) -> Scope:
+        """Returns a scope of its own for the application, with what its lifespan has put into the state."""
+        return {**scope, "state": {**scope.get("state", {}), **self._state}} if self._has_lifespan else dict(scope)
+
+    async def _run(self, scope: Scope) -> None:
+        try:
+            await self._app(scope, self._orders.get, self._reports.put)
+        except Exception as error:  # by the standard: it has no lifespan, unless it has said otherwise
+            _log.debug("application_without_lifespan", application=self.name, error=str(error))
+
+    async def _ask(self, order: str) -> Message | None:
+        """Returns what the application answers; None if its lifespan ends instead."""
+        assert self._task is not None
+        self._orders.put_nowait({"type": order})
+        answer = asyncio.ensure_future(self._reports.get())
+        try:
+            await asyncio.wait([answer, self._task], return_when=asyncio.FIRST_COMPLETED)
+            if answer.done():
+                return answer.result()
+            return None if self._reports.empty() else self._reports.get_nowait()
+        finally:
+            answer.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await answer
+
+
+async def _answer_error(request: Request, error: Exception) -> Response:
+    """Answers for a FastAPI or Starlette application, whose own middleware would make a bare 500 of it."""
+    assert isinstance(error, DyOrcError)
+    handler = current_handler.get()
+    assert handler is not None
+    headers: Mapping[str, str] = {name.decode(): value.decode() for name, value in retry_headers(error)}
+    return Response(error_body(error, handler.ids), status_of(error), headers, media_types.JSON)

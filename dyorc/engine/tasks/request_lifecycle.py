@@ -64,6 +64,7 @@ class RequestLifecycle:
         request = Request(event.request_id, context, now_ns)
         request.context.identity, request.context.number = event.identity, event.request_id
         request.context.story = event.story
+        request.context.terms, request.context.facts = terms, event.facts
         request.waits_for_effects = workflow.wait_for_effects or terms.waits_for_effects
         arguments = tuple([Argument(Future.ready(context, tensor), 0) for tensor in event.inputs])
         for tensor, argument in zip(event.inputs, arguments, strict=True):

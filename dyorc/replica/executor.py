@@ -207,12 +207,32 @@ class ProgramExecutor:
             span: The batch's span, if it is traced.
             chain, seen: See `DispatchBatch`.
         """
-        num_calls = len(columns[0]) if columns else 1
-        token = row_requests.set(self.row_requests(seen, num_calls))
+        if chain:
+            return self._rebuild(columns, chain)
+        if self._keeps_state:
+            reserve = None  # what a resident refers to must not end with a result
+        if self._program.options.batch_invariant and columns and len(columns[0]) > 1:
+            return self._run_each(columns, statics, span, seen)
         try:
-            return self._rebuild(columns, chain) if chain else self._run(columns, statics, reserve, span, seen)
-        finally:
-            row_requests.reset(token)
+            started_s = time.perf_counter()
+            token = reserve_for_results.set(reserve)
+            sees_requests = self._program.options.sees_requests
+            of_requests = row_requests.set(self.row_requests(seen, len(columns[0]) if columns else 1) if sees_requests else ())
+            try:
+                with self._without_gradients():
+                    arguments = self._arguments(columns, statics)
+                    stacked_s = time.perf_counter()
+                    returned = self._function(**arguments) if span is None else self._call_under(span, arguments)
+                    returned_s = time.perf_counter()
+                    outputs = self._split_all(returned, columns)
+                    del arguments, returned
+            finally:
+                reserve_for_results.reset(token)
+                row_requests.reset(of_requests)
+            ended_s = time.perf_counter()
+            return BatchResult(outputs, ended_s - started_s, stacked_s - started_s, ended_s - returned_s)
+        except BaseException as error:
+            return BatchError.of(error)
 
     def row_requests(self, seen: Sequence[RequestInfo], num_calls: int = 1) -> RowRequests:
         """Returns what a batch's code may know of its requests.
@@ -225,36 +245,6 @@ class ProgramExecutor:
             return ()
         rows = tuple(seen) or (RequestInfo(),) * num_calls
         return rows if options.batched else rows[0]
-
-    def _run(
-        self,
-        columns: Sequence[Rows],
-        statics: Sequence[StaticValue],
-        reserve: Reserve | None,
-        span: TraceContext | None,
-        seen: Sequence[RequestInfo],
-    ) -> BatchResult | BatchError:
-        if self._keeps_state:
-            reserve = None  # what a resident refers to must not end with a result
-        if self._program.options.batch_invariant and columns and len(columns[0]) > 1:
-            return self._run_each(columns, statics, span, seen)
-        try:
-            started_s = time.perf_counter()
-            token = reserve_for_results.set(reserve)
-            try:
-                with self._without_gradients():
-                    arguments = self._arguments(columns, statics)
-                    stacked_s = time.perf_counter()
-                    returned = self._function(**arguments) if span is None else self._call_under(span, arguments)
-                    returned_s = time.perf_counter()
-                    outputs = self._split_all(returned, columns)
-                    del arguments, returned
-            finally:
-                reserve_for_results.reset(token)
-            ended_s = time.perf_counter()
-            return BatchResult(outputs, ended_s - started_s, stacked_s - started_s, ended_s - returned_s)
-        except BaseException as error:
-            return BatchError.of(error)
 
     def _run_each(
         self,

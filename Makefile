@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TRITONCLIENT := .venv-tritonclient
 DOORS := .venv-doors
+CLIENTS := .venv-clients
 HELM := .venv-helm
 DOCS := .venv-docs
 PEERS := ray_serve triton bentoml litserve mosec
@@ -21,7 +22,7 @@ CHAT := examples/chat/weights/main.safetensors
 ROUTER := examples/router/weights/smalltalk.safetensors
 RETRIEVAL := examples/retrieval/weights/index.safetensors
 LOOP := benchmarks/workloads/loop/weights/refiner.safetensors
-PREPARED := $(VENV)/.dev $(DIGITS) $(GUARDED) $(CHAT) $(ROUTER) $(RETRIEVAL) $(VENV)/.speech $(LOOP) $(TRITONCLIENT)/.made $(HELM)/.made $(DOCS)/.made $(DOORS)/.made
+PREPARED := $(VENV)/.dev $(DIGITS) $(GUARDED) $(CHAT) $(ROUTER) $(RETRIEVAL) $(VENV)/.speech $(LOOP) $(TRITONCLIENT)/.made $(HELM)/.made $(DOCS)/.made $(DOORS)/.made $(CLIENTS)/frameworks/.made
 USUAL := not slow and not dist and not compose
 CORE := $(addprefix tests/,unit/engine unit/authoring unit/gateway/test_json_inputs.py unit/gateway/test_json_pieces.py unit/gateway/test_request_parser.py unit/gateway/test_answer_writer.py unit/scaling property/test_unix_framing.py)
 # What make test-pythons looks for: on the PATH, and where pyenv keeps them.
@@ -82,7 +83,7 @@ test-quick: $(VENV)/.dev ## Run the tests of the core: engine, authoring, scalin
 conformance: $(VENV)/.dev $(TRITONCLIENT)/.made $(DIGITS) ## Try every promise of the protocol with Triton's client; writes docs/testing/conformance.md; the last line is JSON
 	$(BIN)/python -m tests.conformance --write docs/testing/conformance.md
 
-conformance-doors: $(VENV)/.dev $(TRITONCLIENT)/.made $(DOORS)/.made ## Try clients of other languages: Go, JavaScript, a browser, curl; writes docs/reference/conformance.md; the last line is JSON
+conformance-doors: $(VENV)/.dev $(TRITONCLIENT)/.made $(DOORS)/.made $(CLIENTS)/frameworks/.made $(CLIENTS)/aiperf/.made $(CLIENTS)/guidellm/.made $(CHAT) ## Try clients of others: Go, JavaScript, a browser, curl, openai, LiteLLM, LangChain, aiperf, guidellm, mcp; writes docs/reference/conformance.md; the last line is JSON
 	$(BIN)/python -m tests.conformance.doors --write docs/reference/conformance.md
 
 screenshots: $(VENV)/.dev $(DIGITS) $(GUARDED) ## Make the pictures of the live page, of a server under load (needs chromium)
@@ -319,7 +320,7 @@ chart: $(HELM)/.made ## Pack the chart into dist/, for `helm install`
 	$(HELM)/bin/python -c 'import helm_python; print(helm_python.package("helm/dyorc", destination="dist"))'
 
 clean: ## Remove the environment and everything that was made
-	rm -rf $(VENV) $(TRITONCLIENT) $(DOORS) $(HELM) $(DOCS) .venv-peers .venv-moving $(PROTOC) $(BUILD) dist examples/*/weights benchmarks/.pools benchmarks/.recordings benchmarks/workloads/*/weights .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TRITONCLIENT) $(DOORS) $(CLIENTS) $(HELM) $(DOCS) .venv-peers .venv-moving $(PROTOC) $(BUILD) dist examples/*/weights benchmarks/.pools benchmarks/.recordings benchmarks/workloads/*/weights .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/.made:
 	@echo "Making the environment in $(VENV) (torch and Ray take a minute or two) ..."
@@ -356,6 +357,12 @@ $(DOORS)/.made: tests/conformance/doors/package.json
 	mkdir -p $(DOORS)
 	cp $< $(DOORS)/
 	@if command -v npm > /dev/null; then npm install --prefix $(DOORS) --no-audit --no-fund --silent; else echo "no npm: the client in JavaScript will not be tried"; fi
+	@touch $@
+
+# Clients of language models, apart because they bring along a hundred packages each, in versions that are not ours.
+$(CLIENTS)/%/.made: tests/conformance/doors/clients/%.txt constraints.txt
+	$(PYTHON) -m venv $(CLIENTS)/$*
+	$(CLIENTS)/$*/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --requirement $<
 	@touch $@
 
 $(DOCS)/.made: pyproject.toml

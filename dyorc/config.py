@@ -246,6 +246,8 @@ class DeploymentConfig(_Section):
     """How long importing a version may take before it is refused."""
     warm_timeout_s: float = Field(default=600.0, gt=0)
     """How long a version's programs may take to load before it is refused."""
+    judge_interval_s: float = Field(default=1.0, gt=0)
+    """How often a version with rules (`dyorc deploy --judge`) is judged."""
 
 
 class ShadowConfig(_Section):

@@ -61,6 +61,6 @@ def record_call(kind: str, callee: Callee, args: tuple[Any, ...], kwargs: Mappin
         raise RuntimeError(f"{kind} {callee.name!r} was called outside a workflow; run it with dyorc.run({callee.name}, ...)")
     try:
         tensors, statics, streams = callee.signature.bind_call(args, kwargs)
-        return recorder.call(callee, tensors, statics, streams) if streams else recorder.call(callee, tensors, statics)
+        return recorder.call(callee, tensors, statics, streams)
     except InvalidInputError as error:
         raise recorder.mistake(error) from None

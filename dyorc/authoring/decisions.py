@@ -6,7 +6,7 @@ from contextvars import ContextVar
 from enum import Enum
 from pathlib import PurePath
 from types import CellType, CodeType, FunctionType
-from typing import Any
+from typing import Any, Final
 
 from dyorc.authoring.ref import Ref, refuse_use
 from dyorc.authoring.stream import Stream
@@ -16,6 +16,9 @@ from dyorc.errors import WorkflowError
 class DecisionKind(Enum):
     WHEN = "when"
     CHOOSE = "choose"
+
+
+_WHEN: Final = DecisionKind.WHEN
 
 
 class DecisionSite:
@@ -82,7 +85,7 @@ class Decision:
         outcome = self.function(value)
         if type(outcome) is not bool:
             outcome = _as_python(outcome)
-        if self.kind is DecisionKind.WHEN and not isinstance(outcome, bool):
+        if self.kind is _WHEN and not isinstance(outcome, bool):
             raise WorkflowError(f"dyorc.when: the predicate returned {type(outcome).__name__} {outcome!r}, expected a bool")
         try:
             hash(outcome)
@@ -109,7 +112,7 @@ def when(ref: Ref, predicate: Callable[[Any], Any] = bool, *, likely: bool | Non
         likely: The usual outcome, used until DyOrc has seen enough requests.
     """
     likely = None if likely is None else bool(likely)  # here, where an error is the workflow's
-    return _record(Decision(DecisionKind.WHEN, ref, predicate, _site(), likely))
+    return _record(Decision(_WHEN, ref, predicate, _site(), likely))
 
 
 def choose(ref: Ref, key: Callable[[Any], Any] = lambda value: value, *, likely: Hashable = None) -> Decision:

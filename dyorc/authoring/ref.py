@@ -96,8 +96,8 @@ class Ref:
     def __init__(self, future: Any, outputs: OutputSpec, field: int | None = None, views: tuple[Index, ...] = ()) -> None:
         self.future = future
         self.outputs = outputs
-        self.field = 0 if outputs.kind is OutputKind.SINGLE else field
-        self.hold = future.hold_of(self.field) if outputs.has_residents else getattr(future, "hold", None)
+        self.field = 0 if outputs.is_single else field
+        self.hold = future.hold_of(self.field) if outputs.has_residents else future.hold
         self.views = views
 
     def __await__(self) -> Generator["Ref", Any, Any]:

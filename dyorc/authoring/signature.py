@@ -161,6 +161,11 @@ class OutputSpec:
         return tuple(at for at, tensor in enumerate(self.tensors) if tensor.is_resident)
 
     @cached_property
+    def is_single(self) -> bool:
+        """Whether it is one tensor, and no group of them."""
+        return self.kind is OutputKind.SINGLE
+
+    @cached_property
     def has_residents(self) -> bool:
         """Whether some of it stays in the process of its program."""
         return bool(self.residents)
@@ -172,13 +177,11 @@ class OutputSpec:
 
     def build(self, parts: Sequence[Any]) -> Any:
         """Groups `parts`, which are in the order of `tensors`, as the user declared."""
-        match self.kind:
-            case OutputKind.SINGLE:
-                return parts[0]
-            case OutputKind.TUPLE:
-                return tuple(parts)
-            case OutputKind.FIELDS:
-                return self.factory(**dict(zip(self.names, parts, strict=True)))
+        if self.is_single:
+            return parts[0]
+        if self.kind is OutputKind.TUPLE:
+            return tuple(parts)
+        return self.factory(**dict(zip(self.names, parts, strict=True)))
 
     def flatten(self, value: Any, where: str, verb: str = "returned") -> tuple[Any, ...]:
         """Returns the parts of the user's grouping, in the order of `tensors`. `where` and `verb` begin the text of errors.
@@ -186,22 +189,20 @@ class OutputSpec:
         Raises:
             InvalidInputError: If `value` is grouped differently, or lacks a part.
         """
-        if value is None and not (self.kind is OutputKind.SINGLE and isinstance(self.tensors[0], ValueSpec)):
+        if value is None and not (self.is_single and isinstance(self.tensors[0], ValueSpec)):
             hint = "; is a `return` missing?" if verb == "returned" else ""
             raise InvalidInputError(f"{where} {verb} None, expected {self._describe()}{hint}")
-        match self.kind:
-            case OutputKind.SINGLE:
-                return (value,)
-            case OutputKind.TUPLE:
-                if not isinstance(value, tuple | list) or len(value) != len(self.tensors):
-                    raise InvalidInputError(f"{where} {verb} {_kind_of(value)}, expected {self._describe()}")
-                return tuple(value)
-            case OutputKind.FIELDS:
-                if is_dataclass(value) and not isinstance(value, type):
-                    value = {f.name: getattr(value, f.name) for f in fields(value)}
-                if not isinstance(value, Mapping) or set(value) != set(self.names):
-                    raise InvalidInputError(f"{where} {verb} {_kind_of(value)}, expected {self._describe()}")
-                return tuple(value[name] for name in self.names)
+        if self.is_single:
+            return (value,)
+        if self.kind is OutputKind.TUPLE:
+            if not isinstance(value, tuple | list) or len(value) != len(self.tensors):
+                raise InvalidInputError(f"{where} {verb} {_kind_of(value)}, expected {self._describe()}")
+            return tuple(value)
+        if is_dataclass(value) and not isinstance(value, type):
+            value = {f.name: getattr(value, f.name) for f in fields(value)}
+        if not isinstance(value, Mapping) or set(value) != set(self.names):
+            raise InvalidInputError(f"{where} {verb} {_kind_of(value)}, expected {self._describe()}")
+        return tuple(value[name] for name in self.names)
 
     def _describe(self) -> str:
         match self.kind:
@@ -362,8 +363,9 @@ class Signature:
         return tuple(at for at, spec in enumerate(self.inputs) if spec.is_consumed)
 
     @cached_property
-    def _is_plain(self) -> bool:
-        return not self.statics and not self.streams  # so all parameters are inputs, in their order
+    def _num_by_place(self) -> int:
+        """How many arguments make a call whose parameters are all inputs, in their order; -1 if some are not."""
+        return -1 if self.statics or self.streams else len(self.parameters)
 
     @cached_property
     def has_plain_inputs(self) -> bool:
@@ -411,7 +413,7 @@ class Signature:
         Raises:
             InvalidInputError: If one is missing, unknown or given twice, or a static has another type.
         """
-        if self._is_plain and not kwargs and len(args) == len(self.parameters):
+        if len(args) == self._num_by_place and not kwargs:
             return args, (), ()
         if len(args) > len(self.parameters):
             raise InvalidInputError(f"{self.owner} takes {len(self.parameters)} arguments, {len(args)} were given")

@@ -64,6 +64,11 @@ class Workflow:
         return inspect.isasyncgenfunction(self.function)
 
     @cached_property
+    def returned(self) -> str:
+        """Says that it returned something, for the text of an error; made once, as every request is checked."""
+        return f"workflow {self.name!r} returned"
+
+    @cached_property
     def is_pure(self) -> bool:
         """Whether nothing it may call has an effect."""
         return all(program.options.pure for program in self.programs)

@@ -1,14 +1,17 @@
 """``dyorc deploy``, ``undeploy`` and ``rollback``: versions of workflows on a running server."""
 
+import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from dyorc.cli.server_options import DEFAULT_URL, AsJson, Ca, Key, Url, connect
+from dyorc.cli.server_options import DEFAULT_URL, AsJson, Ca, Key, Url, connect, time_of_day
 from dyorc.cli.stacked_table import StackedTable
-from dyorc.errors import ConfigurationError
+from dyorc.errors import ConfigurationError, InvalidInputError
+from dyorc.protocol.canary_rules import read_rules
 from dyorc.protocol.deployment_changes import STICKY_BY_KEY
 
 _console = Console(soft_wrap=True)
@@ -54,6 +57,15 @@ def deploy(
             help="A client stays with one version, by the value of this header, or by its API key. Empty ends that.",
         ),
     ] = None,
+    judge: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RULES.TOML",
+            exists=True,
+            dir_okay=False,
+            help="It gets more and more of the requests, or is rolled back, by the rules in this file.",
+        ),
+    ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Share no program with other versions.")] = False,
     allow_incompatible: Annotated[
         bool, typer.Option("--allow-incompatible", help="Even if its inputs or outputs are others than the default's.")
@@ -66,9 +78,9 @@ def deploy(
     """Loads a version of a workflow into a running server, without a restart: `dyorc deploy app.py:classify --version 2`."""
     with connect(url, key, ca, timeout_s=_TIMEOUT_S) as client:
         if target is None:
-            if version or group or share is not None or canary is not None or shadow or sticky is not None or fresh:
+            if version or group or shadow or fresh or any(given is not None for given in (share, canary, sticky, judge)):
                 raise ConfigurationError("name what to load, such as app.py:classify")
-            _show_all(client.deployments(), as_json)
+            _show_all(client.deployments(), as_json, {} if as_json else client.status().get("canaries", {}))
         else:
             _show(
                 client.deploy(
@@ -78,6 +90,7 @@ def deploy(
                     share=_share(share, canary),
                     shadow=shadow / 100,
                     sticky=None if sticky is None else sticky.lower(),
+                    rules=None if judge is None else _rules_in(judge),
                     fresh=fresh,
                     allow_incompatible=allow_incompatible,
                 ),
@@ -119,6 +132,20 @@ def _times_text(times: dict[str, Any]) -> str:
     return "" if times["p50_ms"] is None else f", p50 {times['p50_ms']:.1f} ms, p99 {times['p99_ms']:.1f} ms"
 
 
+def _rules_in(file: Path) -> dict[str, Any]:
+    """Returns the rules in a file.
+
+    Raises:
+        ConfigurationError: If there are none; names the key.
+    """
+    try:
+        rules = tomllib.loads(file.read_text())
+        read_rules(rules)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, InvalidInputError) as error:
+        raise ConfigurationError(f"{file}: {error}") from error
+    return rules
+
+
 def _share(share: float | None, canary: float | None) -> float | None:
     if share is not None and canary is not None:
         raise ConfigurationError(
@@ -140,7 +167,7 @@ def _show(line: dict[str, Any], as_json: bool) -> None:
     _show_all({name: line}, as_json)
 
 
-def _show_all(lines: dict[str, Any], as_json: bool) -> None:
+def _show_all(lines: dict[str, Any], as_json: bool, progress: Mapping[str, str] = {}) -> None:
     if as_json:
         _console.print_json(data=lines)
         return
@@ -158,6 +185,18 @@ def _show_all(lines: dict[str, Any], as_json: bool) -> None:
         for version, details in line["versions"].items():
             if "traffic" in details:
                 _console.print(f"{name} {version}: {_counts_text(details['traffic'])}")
+        if (canary := line["canary"]) is not None:
+            step, steps = canary["step"], canary["steps"]
+            reason = f": {progress[name]}" if name in progress else ""
+            _console.print(
+                f"{name}: version {canary['version']} is judged, step {step + 1} of {len(steps)} ({steps[step]:.0%}){reason}"
+            )
+        if (verdict := line["verdict"]) is not None:
+            outcome = "promoted" if verdict["is_promoted"] else "rolled back"
+            _console.print(
+                f"{name}: version {verdict['version']} was {outcome} at {verdict['share']:.0%}, {time_of_day(verdict['at_s'])}: "
+                f"{verdict['reason']}"
+            )
         if line["sticky"]:
             by = "API key" if line["sticky"] == STICKY_BY_KEY else f"header {line['sticky']}"
             _console.print(f"{name}: the {by} of a request picks its version.")

@@ -1,7 +1,7 @@
 """The client for asyncio. Use it on one event loop."""
 
 import random
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self
 
@@ -51,8 +51,9 @@ class AsyncClient:
         proxy: str | None = None,
         max_connections: int = 100,
         max_answer_bytes: int = 2**30,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        connection = ServerEndpoint.to(url, api_key, max_answer_bytes)
+        connection = ServerEndpoint.to(url, api_key, max_answer_bytes, headers)
         context = ssl_context(url, verify, cert)
         pool = AsyncTransportPool(lambda: async_transport(context, proxy), max_connections)
         self._runner = AsyncFlowRunner(pool, connection)
@@ -183,11 +184,13 @@ class AsyncClient:
         share: float | None = None,
         shadow: float = 0.0,
         sticky: str | None = None,
+        rules: Mapping[str, Any] | None = None,
         fresh: bool = False,
         allow_incompatible: bool = False,
     ) -> dict[str, Any]:
         """Loads a version of a workflow into the server, and returns its versions; see `Client.deploy`."""
         order = {"target": target, "version": version, "group": group, "share": share, "shadow": shadow, "sticky": sticky}
+        order |= {"rules": None if rules is None else dict(rules)}
         order |= {"is_fresh": fresh, "is_incompatible_allowed": allow_incompatible}
         return await self._runner.run(self._operations.change(DEPLOYMENTS, order))
 

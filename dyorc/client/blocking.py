@@ -5,7 +5,7 @@ has no TypedDict with room for other names.
 """
 
 import random
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self
 
@@ -50,9 +50,10 @@ class Client:
         proxy: URL of a proxy. Proxies in the environment are ignored.
         max_connections: Concurrent connections; further requests wait.
         max_answer_bytes: The longest answer, or part of a stream, that is accepted.
+        headers: Sent with each request besides the client's own, such as ``{"x-session-id": "7"}``.
 
     Raises:
-        ValueError: If the address, the key or a file cannot be used.
+        ValueError: If the address, the key, a header or a file cannot be used.
 
     Every operation raises `DyOrcError`, of the class that the server raised; `DeadlineError` when its time is up,
     `TransportError` if the server cannot be reached or its answer cannot be read, `InvalidInputError` if a value cannot be sent.
@@ -70,8 +71,9 @@ class Client:
         proxy: str | None = None,
         max_connections: int = 100,
         max_answer_bytes: int = 2**30,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        connection = ServerEndpoint.to(url, api_key, max_answer_bytes)
+        connection = ServerEndpoint.to(url, api_key, max_answer_bytes, headers)
         context = ssl_context(url, verify, cert)
         pool = TransportPool(lambda: transport(context, proxy), max_connections)
         self._runner = FlowRunner(pool, connection)
@@ -240,6 +242,7 @@ class Client:
         share: float | None = None,
         shadow: float = 0.0,
         sticky: str | None = None,
+        rules: Mapping[str, Any] | None = None,
         fresh: bool = False,
         allow_incompatible: bool = False,
     ) -> dict[str, Any]:
@@ -254,6 +257,7 @@ class Client:
             shadow: The part of the default's requests of which it gets copies, whose answers nobody sees.
             sticky: The header whose value picks a request's version, such as ``x-session-id``, or ``key`` for the client's API
                 key; empty: versions are drawn at random; None: as before.
+            rules: Rules by which it is promoted or rolled back, as the file for ``dyorc deploy --judge`` has them.
             fresh: Whether it shares no program with other versions.
             allow_incompatible: Whether its inputs and outputs may differ from the default's.
 
@@ -262,6 +266,7 @@ class Client:
             ConflictError: If the version exists with other code, or does not fit the other versions.
         """
         order = {"target": target, "version": version, "group": group, "share": share, "shadow": shadow, "sticky": sticky}
+        order |= {"rules": None if rules is None else dict(rules)}
         order |= {"is_fresh": fresh, "is_incompatible_allowed": allow_incompatible}
         return self._runner.run(self._operations.change(DEPLOYMENTS, order))
 

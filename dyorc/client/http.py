@@ -2,9 +2,10 @@
 
 import functools
 import math
+import re
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,7 +16,7 @@ import numpy as np
 from dyorc.client.effects import BrokenExchange, Reply
 from dyorc.client.operations import json_bytes_of
 from dyorc.errors import ConfigurationError, DeadlineError, InvalidInputError, TransportError, without_errno
-from dyorc.protocol.header_names import AUTHORIZATION
+from dyorc.protocol.header_names import AUTHORIZATION, JSON_LENGTH, REQUEST_ID, TIMEOUT
 from dyorc.protocol.inference_answer import padding
 from dyorc.protocol.inference_request import PreparedRequest
 from dyorc.protocol.wire_errors import malformed
@@ -25,6 +26,9 @@ Cert: TypeAlias = str | Path | tuple[str | Path, str | Path]
 
 KEEP_ALIVE_S = 4.0
 """Shorter than servers keep idle connections, or requests would be lost on them."""
+
+_HEADER_NAME = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+")
+_OWN = frozenset({AUTHORIZATION, JSON_LENGTH, REQUEST_ID, TIMEOUT, "accept", "connection", "transfer-encoding"})
 
 _NOT_SENT = (httpx.ConnectError, httpx.ProxyError)
 
@@ -44,11 +48,15 @@ class ServerEndpoint:
     max_answer_bytes: int
 
     @classmethod
-    def to(cls, url: str, api_key: str | None, max_answer_bytes: int) -> "ServerEndpoint":
+    def to(cls, url: str, api_key: str | None, max_answer_bytes: int, more: Mapping[str, str] | None = None) -> "ServerEndpoint":
         """Checks an address.
 
+        Args:
+            more: Further headers of every request.
+
         Raises:
-            ValueError: If it is not an address, or the key contains characters that a header cannot carry.
+            ValueError: If it is not an address, the key contains characters that a header cannot carry, or a header is malformed
+                or one that the client sets itself.
         """
         try:
             parsed = httpx.URL(url)
@@ -62,6 +70,7 @@ class ServerEndpoint:
             if not api_key or not api_key.isascii() or not api_key.isprintable() or " " in api_key:
                 raise ValueError("api_key is empty or holds characters other than visible ASCII")
             headers.append((AUTHORIZATION, f"Bearer {api_key}"))
+        headers += _checked(more or {}, {name for name, _ in headers})
         return cls(base_url=url.rstrip("/"), headers=tuple(headers), max_answer_bytes=max_answer_bytes)
 
     def request(self, request: PreparedRequest, extensions: Mapping[str, Any]) -> httpx.Request:
@@ -94,6 +103,19 @@ def current_trace() -> list[tuple[str, str]]:
 def _parse_url(url: str) -> httpx.URL:
     """Parses an address. Cached, because it costs more than the rest of making a request."""
     return httpx.URL(url)
+
+
+def _checked(headers: Mapping[str, str], own: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yields a user's headers, with names in lower case."""
+    for name, value in headers.items():
+        lower = name.lower()
+        if lower in own or lower in _OWN or lower.startswith("content-"):
+            raise ValueError(f"header {name!r} is set by the client itself")
+        if not _HEADER_NAME.fullmatch(lower):
+            raise ValueError(f"header {name!r} is no name of a header")
+        if not value.isascii() or not value.isprintable():
+            raise ValueError(f"header {name!r} holds characters other than visible ASCII and blanks")
+        yield lower, value
 
 
 class _Body(httpx.SyncByteStream, httpx.AsyncByteStream):

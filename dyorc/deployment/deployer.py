@@ -23,7 +23,7 @@ from dyorc.deployment.import_check import ProbeResult, check_import
 from dyorc.deployment.loaded_versions import LoadedVersions, refusal
 from dyorc.deployment.loading_versions import LoadedVersion
 from dyorc.deployment.peers import DeploymentPeers
-from dyorc.deployment.state import DeploymentState, ModelHistory, Version, check_share, next_version
+from dyorc.deployment.state import DeploymentState, ModelHistory, TrafficAssignment, Version, check_share, next_version
 from dyorc.errors import (
     ConflictError,
     DefinitionError,
@@ -33,6 +33,7 @@ from dyorc.errors import (
     UnsupportedError,
 )
 from dyorc.models.offers import ModelKey
+from dyorc.protocol.canary_rules import read_rules
 from dyorc.protocol.deployment_changes import STICKY_BY_KEY, Deploy, DeploymentChange, Rollback, Undeploy
 
 _log = structlog.get_logger("dyorc.deploying")
@@ -51,6 +52,7 @@ class Deployer:
         peers: The other processes of the server.
         targets: What the server was started with.
         keep: Persists what is deployed.
+        can_judge: Whether somebody judges versions (`CanaryRunner`).
 
     Attributes:
         record: What is deployed.
@@ -58,7 +60,14 @@ class Deployer:
     """
 
     def __init__(
-        self, versions: LoadedVersions, peers: DeploymentPeers, config: DeploymentConfig, targets: Sequence[str], keep: Keep
+        self,
+        versions: LoadedVersions,
+        peers: DeploymentPeers,
+        config: DeploymentConfig,
+        targets: Sequence[str],
+        keep: Keep,
+        *,
+        can_judge: bool = False,
     ) -> None:
         self.versions = versions
         self._peers = peers
@@ -66,6 +75,7 @@ class Deployer:
         self._folders = [*folders_of(targets), *(Path(folder).resolve() for folder in config.code_folders)]
         self._packages = {target.partition(":")[0].partition(".")[0] for target in targets if ".py:" not in target}
         self._keep = keep
+        self._can_judge = can_judge
         self.record = DeploymentState()
 
     async def begin(self, record: DeploymentState) -> None:
@@ -86,6 +96,7 @@ class Deployer:
         if isinstance(change, Deploy):
             check_share(change.share_or_default)
             _check_shadow(change)
+            self._check_rules(change)
             check_sticky(change.sticky or "")
         async with self._peers.turn():
             match change:
@@ -97,6 +108,51 @@ class Deployer:
                     return await self._put(model, history)
                 case Rollback(model):
                     return await self._put(model, self.record.history_of(model).roll_back())
+
+    async def settle_canary(self, model: str, seen: TrafficAssignment, *, goes_on: bool, reason: str) -> None:
+        """Gives the version of a model that is judged the next step, or rolls it back.
+
+        Args:
+            seen: What was deployed when it was judged. If something else is by now, nothing happens.
+
+        Raises:
+            DyOrcError: If it could not be done.
+        """
+        async with self._peers.turn():
+            history = self.record.lines.get(model)
+            if history is None or history.now != seen or seen.canary is None:
+                return
+            after = history.settle_canary(goes_on=goes_on, reason=reason, now_s=round(time.time(), 3))
+            await self._put(model, after)
+        facts = {"model": model, "version": seen.canary.version, "share": seen.shares[seen.canary.version], "reason": reason}
+        if not goes_on:
+            _log.warning("canary_rolled_back", **facts)
+        elif after.verdict is history.verdict:
+            _log.info("canary_goes_on", **facts, next_share=after.now.shares[seen.canary.version] if after.now else None)
+        else:
+            _log.info("canary_promoted", **facts)
+
+    def _check_rules(self, change: Deploy) -> None:
+        """Checks the rules by which a version is to be judged.
+
+        Raises:
+            InvalidInputError: If they are no rules, or there is nothing to judge.
+            UnsupportedError: If this server cannot judge.
+        """
+        if change.rules is None:
+            return
+        rules = read_rules(change.rules)
+        if not self._can_judge:
+            raise UnsupportedError(
+                "an orchestrator of a group judges no versions: its gateways have the counts; use --canary, and dyorc rollback"
+            )
+        if not 0 < change.share_or_default < 1:
+            raise InvalidInputError(
+                f"the share is {change.share_or_default:g}; a version that is judged begins with more than 0 and less than "
+                "all of the requests: --canary PERCENT, or the first of the rules' steps"
+            )
+        if rules.compares and not change.shadow:
+            raise InvalidInputError("canary rules: differences needs copies of requests; give --shadow PERCENT, too")
 
     def report(self) -> dict[str, Any]:
         """Returns the deployed and earlier versions of all models, as plain values."""
@@ -157,6 +213,10 @@ class Deployer:
         is_new = known is None and key not in self.versions.loaded
         try:
             version = known or await self._draft(key, probe, change)
+            if history is None and change.rules is not None:
+                raise InvalidInputError(
+                    f"nothing is deployed as {model!r}, so there is nothing to judge it by; deploy it without rules"
+                )
             after = ModelHistory.starting_with(version) if history is None else _with_version(history, version, change)
             return await self._put(model, after, change)
         except BaseException:
@@ -269,7 +329,8 @@ def _loaded_name(history: ModelHistory | None, probe: ProbeResult) -> str:
 
 def _with_version(history: ModelHistory, version: Version, change: Deploy) -> ModelHistory:
     """Returns the history after a deployment."""
-    return history.with_version(version, change.share_or_default, shadow=change.shadow, sticky=change.sticky)
+    rules = None if change.rules is None else read_rules(change.rules)
+    return history.with_version(version, change.share_or_default, shadow=change.shadow, sticky=change.sticky, rules=rules)
 
 
 def _check_shadow(change: Deploy) -> None:
@@ -340,6 +401,8 @@ def _report(history: ModelHistory) -> dict[str, Any]:
             for name, version in history.versions.items()
         },
         "can_roll_back": bool(history.past),
+        "canary": None if now is None or now.canary is None else msgspec.to_builtins(now.canary),
+        "verdict": None if history.verdict is None else msgspec.to_builtins(history.verdict),
     }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import msgspec
 from dyorc.authoring.bundles import Bundle
 from dyorc.errors import ConflictError, InvalidInputError, UnknownModelError
 from dyorc.models.offers import VersionTraffic
+from dyorc.protocol.canary_rules import CanaryRules
 
 _MAX_PAST = 16
 """How many changes can be undone."""
@@ -35,6 +36,35 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     deployed_s: float = 0.0
 
 
+class CanaryState(msgspec.Struct, frozen=True, kw_only=True):
+    """A version that is judged by rules, and gets more and more of the requests.
+
+    Attributes:
+        steps: Its shares, one after the other; after the last it gets all requests.
+        step: The index of its present share.
+    """
+
+    version: str
+    rules: CanaryRules
+    steps: tuple[float, ...]
+    step: int = 0
+
+
+class CanaryVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What came out of the last version that was judged.
+
+    Attributes:
+        share: What it had before.
+        at_s: When it was decided (Unix time).
+    """
+
+    version: str
+    is_promoted: bool
+    share: float
+    reason: str
+    at_s: float
+
+
 class TrafficAssignment(msgspec.Struct, frozen=True):
     """The versions of a model that are loaded.
 
@@ -43,12 +73,14 @@ class TrafficAssignment(msgspec.Struct, frozen=True):
         shares: The other versions, each with its share of these requests.
         shadows: Versions that also get copies of requests, whose answers nobody sees, each with its share of the default's.
         sticky: The header whose value picks the version of a request, or `STICKY_BY_KEY`; empty: versions are drawn at random.
+        canary: The version that is judged; None: none is.
     """
 
     default: str
     shares: Mapping[str, float] = {}
     shadows: Mapping[str, float] = {}
     sticky: str = ""
+    canary: CanaryState | None = None
 
     @property
     def versions(self) -> tuple[str, ...]:
@@ -70,12 +102,14 @@ class ModelHistory(msgspec.Struct, frozen=True):
         now: What is loaded; None: nothing.
         past: The earlier assignments, the latest last.
         origin: The target that the server was started with; empty: it was deployed later.
+        verdict: What came out of the last version that was judged.
     """
 
     versions: Mapping[str, Version]
     now: TrafficAssignment | None
     past: tuple[TrafficAssignment, ...] = ()
     origin: str = ""
+    verdict: CanaryVerdict | None = None
 
     @classmethod
     def starting_with(cls, version: Version, *, origin: str = "") -> "ModelHistory":
@@ -88,16 +122,26 @@ class ModelHistory(msgspec.Struct, frozen=True):
 
     # Changes
 
-    def with_version(self, version: Version, share: float, *, shadow: float = 0.0, sticky: str | None = None) -> "ModelHistory":
+    def with_version(
+        self,
+        version: Version,
+        share: float,
+        *,
+        shadow: float = 0.0,
+        sticky: str | None = None,
+        rules: CanaryRules | None = None,
+    ) -> "ModelHistory":
         """Returns the history after a version got a share of the requests. With all of them, it becomes the default, and the
         versions that had shares leave.
 
         Args:
             shadow: The share of the default's requests of which it gets copies.
             sticky: See `TrafficAssignment`; None: as before.
+            rules: Judge it; None: nothing is judged from now on.
 
         Raises:
-            ConflictError: If it is the default and the share is below 1, or shares add up to more than 1.
+            ConflictError: If it is the default and the share is below 1, shares add up to more than 1, or it is to be judged
+                while another version has a share.
         """
         name = version.version
         versions = {**self.versions, name: version}
@@ -115,7 +159,38 @@ class ModelHistory(msgspec.Struct, frozen=True):
             if sum(parts.values()) > 1:
                 raise ConflictError(f"the {kind} of {version.model!r} would add up to {sum(parts.values()):g}: {parts}")
         by = now.sticky if sticky is None else sticky
-        return self._changed(TrafficAssignment(now.default, shares, shadows, by), versions)
+        canary = None if rules is None else self._canary(version, share, shares, rules)
+        return self._changed(TrafficAssignment(now.default, shares, shadows, by, canary), versions)
+
+    @staticmethod
+    def _canary(version: Version, share: float, shares: Mapping[str, float], rules: CanaryRules) -> CanaryState:
+        if others := [name for name, part in shares.items() if part and name != version.version]:
+            raise ConflictError(
+                f"version {version.version!r} of {version.model!r} cannot be judged while version {others[0]!r} has a share; "
+                "undeploy that first"
+            )
+        later = [step / 100 for step in rules.steps if step < 100 and step / 100 > share]
+        return CanaryState(version=version.version, rules=rules, steps=(share, *later))
+
+    def settle_canary(self, *, goes_on: bool, reason: str, now_s: float) -> "ModelHistory":
+        """Returns the history after the version that is judged has passed a step, or failed. However many steps it has passed, a
+        rollback leads to what was before the first."""
+        now = self.now
+        assert now is not None
+        canary = now.canary
+        assert canary is not None
+        if goes_on and canary.step + 1 < len(canary.steps):
+            canary = msgspec.structs.replace(canary, step=canary.step + 1)
+            shares = {**now.shares, canary.version: canary.steps[canary.step]}
+            return msgspec.structs.replace(self, now=msgspec.structs.replace(now, shares=shares, canary=canary))
+        verdict = CanaryVerdict(
+            version=canary.version, is_promoted=goes_on, share=now.shares[canary.version], reason=reason, at_s=now_s
+        )
+        if goes_on:
+            kept = {other: 0.0 for other, part in now.shares.items() if part == 0 and other != canary.version}
+            settled = msgspec.structs.replace(self, now=TrafficAssignment(canary.version, kept), verdict=verdict)
+            return self._trimmed(settled)
+        return msgspec.structs.replace(self.roll_back(), verdict=verdict)
 
     def without_version(self, version: str) -> "ModelHistory":
         """Returns the history after a version was unloaded.

@@ -12,7 +12,7 @@ import msgspec
 
 from dyorc.core.tensor import TensorRef
 from dyorc.engine.actions import Action
-from dyorc.engine.model.futures import Future, FutureState, Waiter
+from dyorc.engine.model.futures import FAILED, Future, Waiter
 from dyorc.engine.model.part_list import Cell, PartList
 from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.model.request_tree import Needer, Request, Restoration
@@ -162,7 +162,7 @@ class Turn:
 
     def fail(self, future: Future, error: DyOrcError) -> None:
         """Settles a future with an error."""
-        future.state = FutureState.FAILED
+        future.state = FAILED
         future.error = error
         self.settled.append(future)
 

@@ -438,10 +438,10 @@ class Orchestrator:
                     self._barrier.announce(action, self._owners)
                 else:
                     self._fleet.dispatch(action)
-            case GrantParts() | FeedPart() | CancelBatch():
-                self._fleet.control(action)
             case AnswerRequest():
                 self._owners.get(action.request_id, self._answers).answer(action)
+            case GrantParts() | FeedPart() | CancelBatch():
+                self._fleet.control(action)
             case AnswerPart():
                 self._owners.get(action.request_id, self._answers).part(action)
             case FailRequest(request_id=request_id, error=error):

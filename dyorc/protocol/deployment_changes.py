@@ -1,8 +1,10 @@
 """The changes to deployed versions that a client can ask for. The gateway decodes them, the deployer carries them out."""
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
+
+from dyorc.protocol.canary_rules import read_rules
 
 STICKY_BY_KEY = "key"
 """In place of a header: a client's API key picks the version, by its tenant."""
@@ -16,11 +18,12 @@ class Deploy(msgspec.Struct, frozen=True, kw_only=True):
         model: The name that the target must have; empty: any.
         version: Its name; empty: the next whole number.
         group: The group of orchestrators that loads it; empty: the only group, or the one that has the model.
-        share: Its part of the requests that name no version. With all of them (1), it becomes the default. None: all, or none if
-            it gets copies.
+        share: Its part of the requests that name no version. With all of them (1), it becomes the default. None: the first
+            step of its rules; without rules, all, or none if it gets copies.
         shadow: The part of the default's requests of which it gets copies, whose answers nobody sees.
         sticky: The header whose value picks the version of a request, or `STICKY_BY_KEY`; empty: versions are drawn at random;
             None: as before.
+        rules: Rules by which it is judged (`canary_rules.read_rules`), as plain values; None: it is not.
         is_fresh: Whether it shares no program with other versions.
         is_incompatible_allowed: Whether it may replace a version with other inputs or outputs.
     """
@@ -32,6 +35,7 @@ class Deploy(msgspec.Struct, frozen=True, kw_only=True):
     share: float | None = None
     shadow: float = 0.0
     sticky: str | None = None
+    rules: dict[str, Any] | None = None
     is_fresh: bool = False
     is_incompatible_allowed: bool = False
 
@@ -40,6 +44,8 @@ class Deploy(msgspec.Struct, frozen=True, kw_only=True):
         """The part of the requests that it gets."""
         if self.share is not None:
             return self.share
+        if self.rules is not None:
+            return min(1.0, read_rules(self.rules).steps[0] / 100)
         return 0.0 if self.shadow else 1.0
 
 

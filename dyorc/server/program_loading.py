@@ -202,17 +202,20 @@ async def run_deployer(
     begin_epoch: BeginEpoch,
     siblings: PeerProcesses | None,
     keep: Keep,
+    *,
+    can_judge: bool = False,
 ) -> AsyncGenerator[Deployer]:
     """Runs the deployer while entered.
 
     Args:
         begin_epoch: Begins an epoch of this server's requests.
         keep: See `dyorc.deployment.deployer.Keep`.
+        can_judge: See `Deployer`.
     """
     versions = LoadedVersions(running, served.repertoire, settings.programs, begin_epoch)
     peers = DeploymentPeers(siblings or NoPeers())
     versions.begin(served.versions, served.record, is_group=served.is_group)
-    deployer = Deployer(versions, peers, settings.deployment, served.targets, keep)
+    deployer = Deployer(versions, peers, settings.deployment, served.targets, keep, can_judge=can_judge)
     await deployer.begin(served.record)
     try:
         yield deployer

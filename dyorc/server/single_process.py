@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncGenerator, Sequence
 
 from dyorc.config import Settings
+from dyorc.deployment.canary_runner import CanaryRunner
 from dyorc.deployment.persistence import owner_of_notes, read_record, record_writer
 from dyorc.gateway.http.user_application import load_application
 from dyorc.gateway.jobs.jobs import Jobs
@@ -69,8 +70,14 @@ async def serve_embedded(
             number = 0 if siblings is None else siblings.number
             await stack.enter_async_context(orchestrator.scaler.persist_traffic(store, f"traffic/{owner}/{number}"))
         keep = record_writer(store, owner, before, jobs.is_open)
-        deployer = run_deployer(served, running, settings, service.admission.begin_epoch, siblings, keep)
-        service.deployments = await stack.enter_async_context(deployer)
+        deploying = run_deployer(
+            served, running, settings, service.admission.begin_epoch, siblings, keep, can_judge=True
+        )  # fmt: skip
+        deployer = service.deployments = await stack.enter_async_context(deploying)
+        is_first = siblings is None or siblings.number == 0
+        judge = CanaryRunner(deployer, service.versions.counts, settings.deployment.judge_interval_s, is_in_charge=is_first)
+        service.server_view.add_report_part("canaries", judge.report)
+        await stack.enter_async_context(judge)
         deploy = await stack.enter_async_context(deploy_in_background(running))
         stack.push_async_callback(drain.finish, orchestrator.finish_effects)
         endpoints = await stack.enter_async_context(serve_endpoints(pipeline, jobs, drain, listener, application))

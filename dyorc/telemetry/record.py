@@ -1,7 +1,7 @@
 """The record of one request, and the contracts of the objects that make and read records."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -22,6 +22,7 @@ class Origin(msgspec.Struct, kw_only=True, eq=False):
         read_ns: When its last byte came.
         written_ns: When the last byte of the answer was handed to the system; set after the record was made, if ever.
         num_bytes: Of its body.
+        attributes: What its span says besides, by the names that OpenTelemetry has for it.
         story: What happens to the request, from when it was handed to the orchestrator.
     """
 
@@ -33,6 +34,7 @@ class Origin(msgspec.Struct, kw_only=True, eq=False):
     read_ns: int = 0
     written_ns: int = 0
     num_bytes: int = 0
+    attributes: dict[str, Any] = {}
     story: RequestTrace | None = None
 
 

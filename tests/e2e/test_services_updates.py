@@ -11,7 +11,7 @@ import pytest
 
 import dyorc
 from dyorc.client.retries import Retries
-from dyorc.errors import CapacityError, ConflictError, InvalidInputError, StoreError, UnknownModelError
+from dyorc.errors import CapacityError, ConflictError, InvalidInputError, StoreError, UnknownModelError, UnsupportedError
 from tests.deadlines import TIMEOUT_S, wait_until
 from tests.e2e.test_services import run
 from tests.e2e.updates import App, X, update_under_load
@@ -180,3 +180,32 @@ def test_of_several_groups_the_one_is_changed_that_has_the_model(app: App) -> No
         client.undeploy("other")
         with pytest.raises(UnknownModelError):
             client.infer("other", x=X)
+
+
+def test_gateways_keep_users_with_their_version_and_copy_requests_but_judge_nothing(app: App) -> None:
+    with (
+        cluster() as found,
+        found.orchestrator([app.target]),
+        found.gateway("--processes", "2") as gateway,
+        dyorc.Client(gateway.url, timeout_s=TIMEOUT_S) as client,
+    ):
+        gateway.wait_until_ready()
+        app.write(2)
+        assert client.deploy(app.target, share=0.5, shadow=1.0, sticky="x-user")["shadows"] == {"2": 1.0}
+        seen: dict[int, set[float]] = {user: set() for user in range(20)}
+        for _ in range(3):
+            for user, answers in seen.items():
+                with dyorc.Client(gateway.url, headers={"x-user": str(user)}) as other:
+                    answers.add(float(other.infer("flow", x=X)[0]))
+        assert all(len(answers) == 1 for answers in seen.values())
+        assert {answer for answers in seen.values() for answer in answers} == {3.0, 4.0}
+
+        def copies() -> dict[str, int]:
+            client.infer("flow", version="1", x=X)
+            shadow: dict[str, int] = client.deployments()["flow"]["versions"]["2"]["traffic"]["shadow"]
+            return shadow
+
+        wait_until(lambda: copies().get("different", 0) >= 3, "copies were compared")
+        assert "same" not in copies()
+        with pytest.raises(UnsupportedError, match="an orchestrator of a group judges no versions"):
+            client.deploy(app.target, share=0.1, rules={"errors": {"max_ratio": 0.1}})

@@ -75,6 +75,9 @@ def test_a_user_stays_with_one_version_over_every_door(tmp_path: Path, cells: in
                 assert version_of(other, user) == first[user]
             values = http.post("/run/flow", json={"x": [1, 2]}, headers={"X-User": user}).json()
             assert values[0] == 2 + int(first[user])
+        for user in USERS[:10]:
+            with dyorc.Client(server.url, headers={"X-User": user}) as client:
+                assert client.infer("flow", x=X)[0] == 2 + int(first[user])
         (grpc,) = server.wait_for(r"gRPC on (\S+)").groups()
         assert versions_over_grpc(grpc, USERS) == list(first.values())
         metrics = http.get("/metrics").text

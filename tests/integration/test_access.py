@@ -110,7 +110,7 @@ async def test_every_route_needs_a_key(served: Served, method: str, path: str, h
     assert oip.error_text(answer)
 
 
-@pytest.mark.parametrize("path", ["/v2/health/live", "/v2/health/ready"])
+@pytest.mark.parametrize("path", ["/v2/health/live", "/v2/health/ready", "/health"])
 async def test_health_needs_no_key(served: Served, path: str) -> None:
     assert (await served.stack.client.get(path)).status_code == 200
 

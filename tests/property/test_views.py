@@ -13,6 +13,7 @@ from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import OutputSpec
 from dyorc.core.arrays import apply_views, inline
 from dyorc.core.tensor import index_shape, layout_of
+from dyorc.engine.model.futures import Future
 
 shapes = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5)
 items = (
@@ -45,7 +46,7 @@ def test_shapes_are_those_of_numpy(shape: tuple[int, ...], index: tuple[Any, ...
 @given(shapes, st.lists(indices, max_size=3))
 def test_views_of_views_are_those_of_numpy(shape: tuple[int, ...], keys: list[tuple[Any, ...]]) -> None:
     array = np.arange(np.prod(shape), dtype=np.int64).reshape(shape)
-    ref, tensor, expected = Ref(None, OutputSpec.of(Int[np.ndarray, "..."], "it")), inline(array), array
+    ref, tensor, expected = Ref(Future(None), OutputSpec.of(Int[np.ndarray, "..."], "it")), inline(array), array
     for key in keys:
         after = by_numpy(expected, key)
         if after is None:

@@ -63,12 +63,12 @@ class _Counts:
         self.cached: Distribution | None = None
 
     def add(self, outcome: Outcome) -> None:
-        self.weight /= _DECAY
-        self.by_outcome[outcome] = self.by_outcome.get(outcome, 0.0) + self.weight
-        self.total += self.weight
+        self.weight = weight = self.weight / _DECAY
+        self.by_outcome[outcome] = self.by_outcome.get(outcome, 0.0) + weight
+        self.total += weight
         self.num_seen += 1
         self.age += 1
-        if self.weight > 1e9:
+        if weight > 1e9:
             self.by_outcome = {key: count / self.weight for key, count in self.by_outcome.items() if count > 1e-4 * self.weight}
             self.total = sum(self.by_outcome.values())
             self.weight = 1.0

@@ -160,11 +160,13 @@ class Speculator:
         is_guessing = point.segment.task.request.context.round.is_guessing
         chosen: list[Outcome] = []
         for predicted, probability in self._predictor.predict(point.decision, point.context).items():
-            outcome = predicted if type(predicted) is bool else exact(predicted)  # a predictor may return plain values
             if reach * probability < least or len(chosen) == _MAX_BREADTH:
                 break
-            if type(outcome) is Exact and not outcome.is_immutable:
-                continue
+            outcome = predicted
+            if type(predicted) is not bool:
+                outcome = exact(predicted)  # a predictor may return plain values
+                if type(outcome) is Exact and not outcome.is_immutable:
+                    continue
             if probability >= 1 or (is_guessing and self._payoff(point.decision.site, outcome).allows()):
                 point.probabilities[outcome] = probability
                 chosen.append(outcome)

@@ -12,7 +12,7 @@ from dyorc.engine.invariants.in_flight import (
     pools,
     scheduler_of,
 )
-from dyorc.engine.model.futures import FutureState
+from dyorc.engine.model.futures import PENDING
 from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.scheduling.holding import waits_for_end
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
@@ -56,7 +56,7 @@ def calls_are_in_one_place(engine: Engine) -> None:
 def pending_futures_have_unfinished_calls(engine: Engine) -> None:
     """A call that has not ended has no value yet; one that has ended has a value or an error."""
     for call in all_calls(engine):
-        is_pending = call.future.state is FutureState.PENDING
+        is_pending = call.future.state is PENDING
         if call.state is not CallState.WITHDRAWN and is_pending != (call.state is not CallState.SETTLED):
             raise InvariantError(f"{call!r} is {call.state.name}, but its future is {call.future.state.name}")
 

@@ -23,7 +23,7 @@ from dyorc.engine.invariants.in_flight import (
     unsent_parts,
     waiters_of,
 )
-from dyorc.engine.model.futures import Future, FutureState, Waiter
+from dyorc.engine.model.futures import PENDING, READY, Future, Waiter
 from dyorc.engine.model.journal import BranchPoint, Entry, StreamPart
 from dyorc.engine.model.part_list import PartList
 from dyorc.engine.model.program_call import Call, CallState, Feed
@@ -114,7 +114,7 @@ def certainty_agrees(engine: Engine) -> None:
 def effects_are_certain(engine: Engine) -> None:
     """An impure call does not run before it is certain."""
     for call in all_calls(engine):
-        has_run = call.state in (CallState.GUESSED, CallState.QUEUED, CallState.RUNNING) or call.future.state is FutureState.READY
+        has_run = call.state in (CallState.GUESSED, CallState.QUEUED, CallState.RUNNING) or call.future.state is READY
         if is_effect(call) and has_run and not call.segment.is_certain:
             raise InvariantError(f"{call!r} has an effect and is {call.state.name} before it is certain")
 
@@ -180,9 +180,9 @@ def parts_are_in_their_places(engine: Engine) -> None:
             if entry.parts is None:
                 continue
             *came, last = entry.parts.cells
-            is_odd = any(cell.state is FutureState.PENDING or cell.is_end for cell in came)
-            has_ended = entry.future.state is not FutureState.PENDING
-            if is_odd or has_ended != (last.state is not FutureState.PENDING) or last.is_end != (last.state is FutureState.READY):
+            is_odd = any(cell.state is PENDING or cell.is_end for cell in came)
+            has_ended = entry.future.state is not PENDING
+            if is_odd or has_ended != (last.state is not PENDING) or last.is_end != (last.state is READY):
                 raise InvariantError(f"{entry!r} is {entry.state.name}, and its stream {entry.parts!r} ends with {last!r}")
 
 
@@ -291,8 +291,8 @@ def residents_are_counted(engine: Engine) -> None:
         if process.num_bytes != sum(resident.num_bytes for resident in process.residents.values()) or not process.replica_ids:
             raise InvariantError(f"process {process.name!r} counts {process.num_bytes} bytes, {process.replica_ids=}")
     for task, num_bytes in by_task.items():
-        if task.resident_bytes != num_bytes:
-            raise InvariantError(f"{task!r} counts {task.resident_bytes} bytes of residents, it has {num_bytes}")
+        if task.residents.num_bytes != num_bytes:
+            raise InvariantError(f"{task!r} counts {task.residents.num_bytes} bytes of residents, it has {num_bytes}")
 
 
 def residents_are_read_where_they_are(engine: Engine) -> None:

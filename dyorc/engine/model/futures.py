@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from dyorc.authoring.ref import Ref
 from dyorc.core.arrays import apply_views, read_only, same_array
@@ -20,6 +20,12 @@ class FutureState(Enum):
     PENDING = auto()
     READY = auto()
     FAILED = auto()
+
+
+# Names of their own, since Python looks a member of an enum up in a tenth of a microsecond, and each call needs some ten of them.
+PENDING: Final = FutureState.PENDING
+READY: Final = FutureState.READY
+FAILED: Final = FutureState.FAILED
 
 
 class Future:
@@ -50,10 +56,10 @@ class Future:
         "tensors",
     )
 
-    def __init__(self, producer: "Call | Task | None" = None) -> None:
+    def __init__(self, owner: "RequestContext | None", producer: "Call | Task | None" = None) -> None:
         self.producer = producer
-        self.owner: RequestContext | None = None if producer is None else producer.context
-        self.state = FutureState.PENDING
+        self.owner = owner
+        self.state = PENDING
         self.tensors: tuple[TensorRef, ...] = ()
         self._arrays: tuple[Any, ...] | None = None
         self.is_at_hand = False
@@ -65,14 +71,13 @@ class Future:
     @classmethod
     def ready(cls, owner: "RequestContext | None", *tensors: TensorRef) -> "Future":
         """Returns a future of a request that is filled from the start."""
-        future = cls()
-        future.owner = owner
+        future = cls(owner)
         future.fill(tensors)
         return future
 
     def fill(self, tensors: tuple[TensorRef, ...]) -> None:
         """Sets the value. Tensors that carry their data can be read right away; residents are never read."""
-        self.state = FutureState.READY
+        self.state = READY
         self.tensors = tensors
         for tensor in tensors:
             if tensor.data is None and tensor.dtype is not DType.RESIDENT:
@@ -89,7 +94,7 @@ class Future:
 
     def refill(self, tensors: tuple[TensorRef, ...]) -> None:
         """Replaces lost tensors by restored ones. What was read before stays as it was."""
-        if self.state is FutureState.READY:
+        if self.state is READY:
             self.fill(tensors)
 
     def add_waiter(self, waiter: "Waiter") -> None:

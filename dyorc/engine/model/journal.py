@@ -21,7 +21,7 @@ from dyorc.authoring.decisions import Decision, DecisionSite
 from dyorc.authoring.exact_values import exact
 from dyorc.authoring.ref import Ref
 from dyorc.core.tensor import BlockId
-from dyorc.engine.model.futures import Argument, Future, FutureState, Outcome, read_ref
+from dyorc.engine.model.futures import FAILED, Argument, Future, Outcome, read_ref
 from dyorc.engine.model.program_call import Call
 from dyorc.errors import DyOrcError, WorkflowError, text_of, traceback_of, type_name
 
@@ -91,7 +91,7 @@ class BranchPoint:
         self.is_resolved = True
         self.unheld = ()
         future = self.decision.ref.future
-        if future.state is FutureState.FAILED:
+        if future.state is FAILED:
             self.error = future.error
         else:
             token = current_recorder.set(None)  # a predicate is a function of its value and calls nothing
@@ -142,7 +142,7 @@ class BranchPoint:
     def same_as(self, decision: Decision) -> bool:
         """Returns whether another run asks the same question."""
         mine, theirs = self.decision, decision
-        return (
+        return mine is theirs or (
             mine.site is theirs.site
             and mine.kind is theirs.kind
             and mine.ref.future is theirs.ref.future

@@ -39,7 +39,7 @@ class Cell(Future):
     __slots__ = ("arguments", "digest", "index", "is_end")
 
     def __init__(self, producer: "Call | Task", index: int) -> None:
-        super().__init__(producer)
+        super().__init__(producer.context, producer)
         self.index = index
         self.is_end = False
         self.digest = b""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from enum import Enum, auto
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import StaticValue
@@ -58,13 +58,17 @@ class TaskState(Enum):
     """No longer needed."""
 
 
+_ACTIVE: Final = TaskState.ACTIVE
+_RETURNED: Final = TaskState.RETURNED
+
+
 class Task:
     """One run of a workflow within a request.
 
     Attributes:
         arguments: The tensors it was called with.
+        context: That of its request.
         name: Of its workflow; of a request's root, as the request asked for it.
-        homes: Where residents that met in one call were brought together, by group; the others follow when they have to move.
         segment: Where it is in its caller's journal; None for a request's root.
         depth: Callers above it; 0 for the root.
         paths: Its runs: one, or more while decisions are guessed.
@@ -73,17 +77,13 @@ class Task:
         started_ns: When it was called.
         streams: Those that it takes whole, in the order of its workflow's parameters.
         parts: Its parts, if it yields them to another workflow.
-        num_residents: Residents of its calls that are in some process.
-        resident_bytes: Their size together.
-        most_resident_bytes: The most that this ever was.
         stream: How far it is in yielding, if it does and has not ended.
     """
 
     __deletable__ = ("journal",)  # for mypyc
     __slots__ = (
-        "arguments", "callee", "depth", "future", "homes", "journal", "most_resident_bytes", "name", "num_awaited",
-        "num_residents", "parts", "paths", "request", "resident_bytes", "result", "segment", "started_ns", "state", "statics",
-        "stream", "streams",
+        "_residents", "arguments", "callee", "context", "depth", "future", "journal", "name", "num_awaited", "parts", "paths",
+        "request", "result", "segment", "started_ns", "state", "statics", "stream", "streams",
     )  # fmt: skip
 
     def __init__(
@@ -95,31 +95,35 @@ class Task:
         segment: Segment | None = None,
     ) -> None:
         self.request = request
+        self.context = context = request.context
         self.callee = workflow
-        self.name = request.context.record.name if segment is None else workflow.name
+        self.name = context.record.name if segment is None else workflow.name
         self.arguments = arguments
         self.statics = statics
         self.segment = segment
         self.depth: int = 0 if segment is None else segment.task.depth + 1
-        self.future = Future(self)
-        self.state = TaskState.ACTIVE
+        self.future = Future(context, self)
+        self.state = _ACTIVE
         self.journal = Segment(self, is_certain=segment is None or segment.is_certain)
         self.paths: list[Run] = []
         self.parts: PartList | None = None
         self.streams: tuple[StreamArgument, ...] = ()
-        self.stream = StreamProgress(self.journal) if workflow.is_streaming else None
-        if self.stream is not None and segment is not None:
-            self.parts = PartList(self)
+        self.stream: StreamProgress | None = None
+        if workflow.is_streaming:
+            self.stream = StreamProgress(self.journal)
+            if segment is not None:
+                self.parts = PartList(self)
         self.num_awaited = 0
         self.started_ns = 0
-        self.num_residents = self.resident_bytes = self.most_resident_bytes = 0
-        self.homes: dict[str, str] | None = None
+        self._residents: TaskResidents | None = None
         self.result: tuple[Argument, ...] = ()
 
     @property
-    def context(self) -> RequestContext:
-        """That of its request."""
-        return self.request.context
+    def residents(self) -> "TaskResidents":
+        """What its calls have left in processes. Most tasks leave nothing, and never have this object."""
+        if self._residents is None:
+            self._residents = TaskResidents()
+        return self._residents
 
     def inputs(self) -> list[Ref]:
         """Returns its arguments, as its own code sees them."""
@@ -138,10 +142,33 @@ class Task:
 
     @property
     def is_live(self) -> bool:
-        return self.state in (TaskState.ACTIVE, TaskState.RETURNED)
+        return self.state is _ACTIVE or self.state is _RETURNED
 
     def __repr__(self) -> str:
         return f"workflow {self.callee.name!r}"
+
+
+class TaskResidents:
+    """The residents of a task's calls.
+
+    Attributes:
+        number: How many there are in all processes.
+        num_bytes: Their size together.
+        most_bytes: The most that this ever was, or is known to become.
+        homes: Where residents that met in one call were brought together, by group; the others follow when they have to move.
+    """
+
+    __slots__ = ("homes", "most_bytes", "num_bytes", "number")
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.num_bytes = 0
+        self.most_bytes = 0
+        self.homes: dict[str, str] = {}
+
+    def need(self, num_bytes: int) -> None:
+        """Notes that they take, or will take, so many bytes together."""
+        self.most_bytes = max(self.most_bytes, num_bytes)
 
 
 class StreamProgress:

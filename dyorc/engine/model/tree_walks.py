@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-from dyorc.engine.model.futures import Future, FutureState
+from dyorc.engine.model.futures import PENDING, Future
 from dyorc.engine.model.journal import BranchPoint, Entry, Segment, StreamPart
 from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.model.request_tree import Request, Task, TaskState
@@ -33,27 +33,29 @@ def dismantle(journal: Segment, unpin: Callable[[Future], None] | None = None) -
         segment = pending.pop()
         num_entries += len(segment.entries)
         for entry in segment.entries:
-            entry.future.producer = None
-            entry.future.dependents = []
+            future = entry.future
+            future.producer = None
+            future.dependents = []
             if unpin is not None:
-                unpin(entry.future)
+                unpin(future)
             if entry.parts is not None:
                 entry.parts.dismantle(unpin)
             if isinstance(entry, Task):
                 pending.append(entry.journal)
                 entry.forget_runs()
         segment.entries = []
-        if isinstance(segment.end, BranchPoint):
-            pending.extend(segment.end.branches.values())
-            segment.end.branches = {}
-        elif isinstance(segment.end, StreamPart):
-            pending.append(segment.end.following)
+        end = segment.end
+        if isinstance(end, BranchPoint):
+            pending.extend(end.branches.values())
+            end.branches = {}
+        elif isinstance(end, StreamPart):
+            pending.append(end.following)
         segment.end = None
     return num_entries
 
 
 def is_unfinished(entry: Entry) -> bool:
-    return entry.future.state is FutureState.PENDING and entry.state not in (TaskState.WITHDRAWN, CallState.WITHDRAWN)
+    return entry.future.state is PENDING and entry.state not in (TaskState.WITHDRAWN, CallState.WITHDRAWN)
 
 
 def unfinished(task: Task) -> list[Entry]:
@@ -66,7 +68,7 @@ def unfinished(task: Task) -> list[Entry]:
     while pending:
         segment = pending.pop()
         for entry in segment.entries:
-            if entry.future.state is FutureState.PENDING and is_unfinished(entry):
+            if entry.future.state is PENDING and is_unfinished(entry):
                 entries.append(entry)
         end = segment.end
         if isinstance(end, BranchPoint):
@@ -109,7 +111,7 @@ def closure(futures: Iterable[Future], task: Task) -> Iterator[Entry]:
     while pending:
         future = pending.pop()
         producer = future.producer
-        if future.state is not FutureState.PENDING or producer is None or future in seen:
+        if future.state is not PENDING or producer is None or future in seen:
             continue
         if producer.segment is not None and producer.segment.task.depth >= task.depth:
             seen.add(future)

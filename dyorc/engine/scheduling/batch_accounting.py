@@ -1,5 +1,7 @@
 """What is recorded of a batch that was sent or came back: traces, statistics, what is learned of its program, lack of memory."""
 
+from typing import Final
+
 from dyorc.engine.actions import ProgramStarved
 from dyorc.engine.engine_statistics import BatchTimes
 from dyorc.engine.events import BatchDone, BatchFailed
@@ -16,6 +18,8 @@ batch."""
 _MEMORY_ERRORS = frozenset({"MemoryError", "_ArrayMemoryError", "OutOfMemoryError", "TooLargeError", "NoRoomError"})
 """Types of exceptions: Python's, NumPy's, torch's on devices, ours for results without room."""
 _TORCH_ON_CPU = "can't allocate memory"
+
+_RUNNING: Final = CallState.RUNNING
 
 
 def begin_trace(batch: Batch, recorded: list[Call], now_ns: int) -> None:
@@ -87,9 +91,7 @@ def count_batch(batch: Batch, event: BatchDone, now_ns: int) -> None:
     for move in event.moves:
         own.add_transfer(move.tier, move.num_bytes, move.took_s)
     certain = [
-        call.context.record
-        for call in batch.calls
-        if call.state is CallState.RUNNING and not call.is_guess and call.restores is None
+        call.context.record for call in batch.calls if call.state is _RUNNING and not call.is_guess and call.restores is None
     ]
     queue_ns = sum(waits_ns) if certain else 0
     for record in set(certain):

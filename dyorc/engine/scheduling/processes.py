@@ -119,10 +119,10 @@ class Process:
         if self.limit is None:
             return 2**30
         held = self.bytes_by_task()
-        needs = [task.most_resident_bytes for task in held]
+        needs = [task.residents.most_bytes for task in held]
         usual = max(int(self.chain_bytes.value), sum(needs) // len(needs) if needs else 0)
-        begun = sum(now if task is own else max(task.most_resident_bytes, usual) for task, now in held.items())
-        expected = max(1, max(own.most_resident_bytes, usual) - held.get(own, 0), num_bytes)
+        begun = sum(now if task is own else max(task.residents.most_bytes, usual) for task, now in held.items())
+        expected = max(1, max(own.residents.most_bytes, usual) - held.get(own, 0), num_bytes)
         number = (self.limit - begun) // expected
         return number if number > 0 else int(not self.residents)
 
@@ -256,9 +256,7 @@ class Processes:
     def home_of(self, task: Task, pool: ReplicaPool) -> str:
         """Returns where the residents of a task that meet are brought together; empty if none have met yet, or that process has
         gone or is about to, or can no longer run the program while another can."""
-        if task.homes is None:
-            return ""
-        name = task.homes.get(pool.program.group, "")
+        name = task.residents.homes.get(pool.program.group, "")
         return name if self._can_be_home(name, pool) else ""
 
     def _can_be_home(self, name: str, pool: ReplicaPool) -> bool:
@@ -280,7 +278,7 @@ class Processes:
             fit = [holder for holder in num_bytes if self._can_be_home(holder, pool)]
             most = max(fit or num_bytes, key=lambda holder: (num_bytes[holder], holder))
             home = most if fit else self.whole_for(pool) or most
-            task.homes = {**(task.homes or {}), pool.program.group: home}
+            task.residents.homes[pool.program.group] = home
         return home
 
     def leave_homes(self, blocks: Iterable[BlockId]) -> None:
@@ -288,7 +286,7 @@ class Processes:
         for block in blocks:
             process = self.by_name.get(block[0])
             if process is not None and block in process.residents:
-                process.residents[block].task.homes = None
+                process.residents[block].task.residents.homes = {}
 
     # What they hold
 
@@ -297,13 +295,14 @@ class Processes:
         restoration = call.restores
         producer = call if restoration is None else restoration.future.producer
         task = call.segment.task
+        residents = task.residents
         for tensor in outputs:
             if tensor.dtype is DType.RESIDENT and isinstance(producer, Call):
                 process.residents[tensor.holder, tensor.block] = Resident(producer, task, tensor.num_bytes)
                 process.num_bytes += tensor.num_bytes
-                task.num_residents += 1
-                task.resident_bytes += tensor.num_bytes
-                task.most_resident_bytes = max(task.most_resident_bytes, task.resident_bytes)
+                residents.number += 1
+                residents.num_bytes += tensor.num_bytes
+                residents.need(residents.num_bytes)
 
     def forget(self, blocks: Iterable[BlockId]) -> list[Process]:
         """Stops counting residents that were released. Returns the processes that have more room now."""
@@ -313,15 +312,15 @@ class Processes:
             if process is not None and block in process.residents:
                 task = self._remove(process, block)
                 processes[process] = None
-                if not task.num_residents:
-                    process.chain_bytes.add(task.most_resident_bytes)
+                if not task.residents.number:
+                    process.chain_bytes.add(task.residents.most_bytes)
         return list(processes)
 
     def _remove(self, process: Process, block: BlockId) -> Task:
         resident = process.residents.pop(block)
         process.num_bytes -= resident.num_bytes
-        resident.task.num_residents -= 1
-        resident.task.resident_bytes -= resident.num_bytes
+        resident.task.residents.number -= 1
+        resident.task.residents.num_bytes -= resident.num_bytes
         return resident.task
 
     def evict(self, blocks: Iterable[BlockId], reason: DropReason, now_ns: int) -> None:

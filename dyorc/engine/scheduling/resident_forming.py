@@ -75,7 +75,7 @@ class ResidentFormer:
             if number:
                 return number
             task = call.segment.task
-            task.most_resident_bytes = max(task.most_resident_bytes, task.resident_bytes + pool.growth.expect(call))
+            task.residents.need(task.residents.num_bytes + pool.growth.expect(call))
             requests = process.requests()
             if requests <= {task.request}:
                 return 1
@@ -245,7 +245,7 @@ def _num_fitting(pool: ReplicaPool, process: Process, call: Call, bound: BoundCa
 def _release_from_home(pool: ReplicaPool, call: Call, bound: BoundCalls) -> None:
     """Lets a call that makes a resident again do so where there is room, as a new chain does: at its home, where none is left,
     only older requests have residents."""
-    call.segment.task.homes = None  # else what it makes would have to come here after all
+    call.segment.task.residents.homes = {}  # else what it makes would have to come here after all
     bound.queue.take_out(lambda other: other is call)
     call.wait()
     call.process = ""

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dyorc.authoring.workflow import Workflow
 from dyorc.engine.estimators import Average
 from dyorc.engine.guessing.speculation import Speculator
-from dyorc.engine.model.futures import Future, FutureState
+from dyorc.engine.model.futures import PENDING, Future
 from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.model.speculation_budget import Bet
 from dyorc.engine.scheduling.lanes import Lanes
@@ -59,7 +59,7 @@ class GuessAppraiser:
         if future in known:
             return known[future]
         producer = future.producer
-        if future.state is not FutureState.PENDING or producer is None:
+        if future.state is not PENDING or producer is None:
             return now_ns
         if not isinstance(producer, Call):
             average = self._task_ns.get(producer.callee)

@@ -5,9 +5,11 @@ The others are *squashed*: their calls leave the queues, and results of running 
 coroutine is run again from its start, with everything in the journal answered at once.
 """
 
+from typing import Final
+
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.interfaces import Dispatcher
-from dyorc.engine.model.futures import FutureState, Outcome
+from dyorc.engine.model.futures import PENDING, READY, Outcome
 from dyorc.engine.model.journal import BranchPoint, Segment
 from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.model.request_tree import Task, TaskState
@@ -15,6 +17,8 @@ from dyorc.engine.tasks.execution_paths import ExecutionPath, open_path
 from dyorc.engine.tasks.task_endings import TaskEndings
 from dyorc.engine.tasks.tensor_needs import Fetches
 from dyorc.engine.tasks.trace_events import trace_guesses, trace_outcome
+
+_ACTIVE: Final = TaskState.ACTIVE
 
 
 class Branching:
@@ -31,7 +35,7 @@ class Branching:
     def await_value(self, point: BranchPoint) -> None:
         """Waits for the value of an open decision."""
         future = point.decision.ref.future
-        if future.state is FutureState.PENDING:
+        if future.state is PENDING:
             future.add_waiter(point)
         else:
             self._fetches.fetch(point, future)
@@ -51,10 +55,10 @@ class Branching:
     def decide(self, point: BranchPoint) -> None:
         """Takes an open decision whose value has come: keeps the right guess and drops the rest."""
         task = point.segment.task
-        if point.is_dropped or task.state is not TaskState.ACTIVE:
+        if point.is_dropped or task.state is not _ACTIVE:
             return
         future = point.decision.ref.future
-        if future.state is FutureState.READY and not future.is_at_hand:
+        if future.state is READY and not future.is_at_hand:
             self._fetches.fetch(point, future)
             return
         branches = dict(point.branches)

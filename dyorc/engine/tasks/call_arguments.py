@@ -35,15 +35,16 @@ def argument_of(callee: Program | Workflow, spec: TensorSpec, value: Any, goes_o
     """
     if not isinstance(value, Ref):
         return _of_plain(callee, spec, value, goes_on, owner)
+    field = value.field
     if value.future.owner is not owner:
         raise InvalidInputError(f"{callee!r}: {spec.name!r} got a Ref {OF_ANOTHER}")
-    if spec.dtype is DType.RESIDENT or value.field in value.outputs.residents:
+    if spec.is_resident or (value.outputs.has_residents and field in value.outputs.residents):
         check_passed(callee, spec, value)
-    if value.field is None:
+    if field is None:
         raise WorkflowError(
             f"{callee!r}: {spec.name!r} needs one tensor, got the whole of {list(value.outputs.names)}; {how_to_pick(value)}"
         )
-    return Argument(value.future, value.field, value.views)
+    return Argument(value.future, field, value.views)
 
 
 def _of_plain(callee: Program | Workflow, spec: TensorSpec, value: Any, goes_on: bool, owner: RequestContext) -> Argument:

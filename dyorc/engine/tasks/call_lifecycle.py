@@ -1,10 +1,12 @@
 """Calls on the tasks' side: made ready for the scheduler, and taken back when they have ended."""
 
+from typing import Final
+
 from dyorc.authoring.call_cost import CallCost
 from dyorc.core.tensor import DType, TensorRef, blocks_of
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.interfaces import Dispatcher
-from dyorc.engine.model.futures import FutureState
+from dyorc.engine.model.futures import FAILED, PENDING
 from dyorc.engine.model.journal import StepInterrupted
 from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.tasks.part_taking import PartTaker
@@ -13,6 +15,8 @@ from dyorc.engine.tasks.tensor_needs import TensorNeeds
 from dyorc.engine.tasks.trace_events import trace_call, trace_end, trace_inputs
 from dyorc.errors import DyOrcError, ProgramError, SizeLimitError
 
+_WAITING: Final = CallState.WAITING
+_RUNNING: Final = CallState.RUNNING
 _WITHOUT_PLACE = (CallState.WAITING, CallState.GUESSED, CallState.QUEUED)
 
 
@@ -45,15 +49,15 @@ class CallLifecycle:
         if (story := call.context.story) is not None:
             trace_call(story, call, self._turn.now_ns)
         for argument in call.arguments:
-            if argument.future.state is FutureState.PENDING:
+            if argument.future.state is PENDING:
                 argument.future.dependents.append(call)
                 call.num_awaited += 1
-        if not call.num_awaited or any(argument.future.state is FutureState.FAILED for argument in call.arguments):
+        if not call.num_awaited or any(argument.future.state is FAILED for argument in call.arguments):
             self.make_ready(call)
 
     def make_ready(self, call: Call) -> None:
         """Submits a call that has all its inputs, unless lost ones have to be restored first. Fails it if an input has failed."""
-        if call.state is not CallState.WAITING:
+        if call.state is not _WAITING:
             return
         if not call.call_id:
             self._num_calls = call.call_id = self._num_calls + 1  # it repeats another call
@@ -181,7 +185,7 @@ class CallLifecycle:
 
     def input_restored(self, call: Call, error: DyOrcError | None) -> None:
         """Counts a lost input of a waiting call that is there again, or will not be."""
-        if call.state is not CallState.WAITING:
+        if call.state is not _WAITING:
             return
         call.num_awaited -= 1
         if error is not None:
@@ -193,7 +197,7 @@ class CallLifecycle:
 
     def finish(self, call: Call, outputs: tuple[TensorRef, ...]) -> None:
         """Settles a call that ran."""
-        if call.state is not CallState.RUNNING:  # it is not needed, or has failed before its program ended
+        if call.state is not _RUNNING:  # it is not needed, or has failed before its program ended
             self._leases.discard(blocks_of(outputs))
             return
         call.settle()

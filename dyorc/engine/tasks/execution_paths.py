@@ -18,7 +18,7 @@ from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.stream import END_OF_STREAM, NextPart, Stream
 from dyorc.authoring.workflow import Workflow
 from dyorc.core.request import RequestInfo
-from dyorc.engine.model.futures import Argument, FutureState, Outcome, read_array, read_ref
+from dyorc.engine.model.futures import FAILED, PENDING, READY, Argument, Outcome, read_array, read_ref
 from dyorc.engine.model.journal import BranchPoint, Entry, StepInterrupted, StreamPart
 from dyorc.engine.model.part_list import PartList, StreamArgument
 from dyorc.engine.model.request_tree import Task
@@ -44,7 +44,7 @@ _NO_LOOP = "no running event loop"
 """What asyncio says when it is used without a loop, as under `dyorc.run`."""
 
 
-_WAITS = (Blocked, Undecided, StreamFull)
+_UNDECIDED = Undecided()
 
 
 class Guide(Protocol):
@@ -146,9 +146,9 @@ class ExecutionPath:
                 if self._refusal is not None:
                     raise self._refusal
                 reply = self._reply(self._wanted)
-                if isinstance(reply, _WAITS):
-                    return reply
-                if isinstance(reply, DyOrcError):
+                if isinstance(reply, tuple):
+                    self._wanted = coroutine.send(reply[0])
+                elif isinstance(reply, DyOrcError):
                     task = self.segment.task
                     if task.request.has_effects:
                         task.request.raised.append((reply, task))
@@ -157,7 +157,7 @@ class ExecutionPath:
                     finally:
                         forget_frames(reply)
                 else:
-                    self._wanted = coroutine.send(reply[0])
+                    return reply
         except StopIteration as stop:
             return self._returned(stop.value) if self._refusal is None else Raised(self._refusal)
         except DyOrcError as error:
@@ -197,10 +197,6 @@ class ExecutionPath:
         """Returns what the coroutine gets for what it awaits: a value (in a tuple), an error to throw, or nothing yet."""
         match wanted:
             case Decision():
-                if wanted.ref.future.owner is not self._owner:
-                    return self._misuse(f"decides by a Ref {OF_ANOTHER}")
-                if wanted.ref.outputs.has_residents and (why := refusal_to_read(wanted.ref, "decides by")):
-                    return self._misuse(why)
                 return self._decide(wanted)
             case Ref():
                 if wanted.future.owner is not self._owner:
@@ -233,15 +229,15 @@ class ExecutionPath:
     @staticmethod
     def _values(refs: Sequence[Ref]) -> Blocked | None:
         """Returns what has to happen before the values of `refs` can be read."""
-        pending = [ref.future for ref in refs if ref.future.state is FutureState.PENDING]
+        pending = [ref.future for ref in refs if ref.future.state is PENDING]
         if pending:
             return Blocked(pending)
-        unfetched = [ref.future for ref in refs if ref.future.state is FutureState.READY and not ref.future.is_at_hand]
+        unfetched = [ref.future for ref in refs if ref.future.state is READY and not ref.future.is_at_hand]
         return Blocked((), unfetched) if unfetched else None
 
     @staticmethod
     def _failure(refs: Sequence[Ref]) -> DyOrcError | None:
-        return next((ref.future.error for ref in refs if ref.future.state is FutureState.FAILED), None)
+        return next((ref.future.error for ref in refs if ref.future.state is FAILED), None)
 
     def _next_part(self, wanted: NextPart) -> Blocked | DyOrcError | tuple[Any]:
         """Returns a part, as a Ref, or the end of a stream."""
@@ -251,14 +247,22 @@ class ExecutionPath:
             parts.num_read = index
             self._guide.read_on(parts)
         cell = parts.cells[index]
-        if cell.state is FutureState.PENDING:
+        if cell.state is PENDING:
             return Blocked((cell,))
         if cell.error is not None:
             return cell.error
         return (END_OF_STREAM if cell.is_end else Ref(cell, wanted.outputs),)
 
     def _decide(self, decision: Decision) -> Undecided | DyOrcError | tuple[Any]:
-        point = self._branch_point(decision)
+        point = self.segment.end
+        if point is None and self._cursor == len(self.segment.entries):
+            if decision.ref.future.owner is not self._owner:
+                return self._misuse(f"decides by a Ref {OF_ANOTHER}")
+            if decision.ref.outputs.has_residents and (why := refusal_to_read(decision.ref, "decides by")):
+                return self._misuse(why)
+            point = self.segment.end = BranchPoint(decision, self.segment)
+        elif not (isinstance(point, BranchPoint) and self._cursor == len(self.segment.entries) and point.same_as(decision)):
+            raise self.nondeterministic(f"a decision by dyorc.{decision.kind.value}")
         if not point.is_resolved:
             if not point.is_open:
                 self._arrive(point)
@@ -266,7 +270,7 @@ class ExecutionPath:
                 guess = (self.assumed[point],) if point in self.assumed else self._guide.guess(self, point)
                 if guess is None:
                     self.undecided = point
-                    return Undecided(point)
+                    return _UNDECIDED
                 self.assumed[point] = guess[0]
                 self._enter(point, guess[0])
                 return (plain(guess[0]),)
@@ -280,7 +284,7 @@ class ExecutionPath:
         is_recorded = self.segment.task.request.context.story is not None
         if is_recorded:
             self._guide.record_decision(point)
-        if future.is_at_hand or future.state is FutureState.FAILED:
+        if future.is_at_hand or future.state is FAILED:
             point.take()
             if is_recorded:
                 self._guide.record_decision(point)
@@ -319,17 +323,6 @@ class ExecutionPath:
         self._cursor = 0
         self.num_parts += 1
         return (None,)
-
-    def _branch_point(self, decision: Decision) -> BranchPoint:
-        """Returns the journal's point for a decision."""
-        end = self.segment.end
-        if self._cursor == len(self.segment.entries):
-            if end is None:
-                end = self.segment.end = BranchPoint(decision, self.segment)
-                return end
-            if isinstance(end, BranchPoint) and end.same_as(decision):
-                return end
-        raise self.nondeterministic(f"a decision by dyorc.{decision.kind.value}")
 
     def call(
         self, callee: Program | Workflow, tensors: Sequence[Any], statics: tuple[StaticValue, ...], streams: Sequence[Any] = ()

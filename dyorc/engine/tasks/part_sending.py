@@ -22,7 +22,7 @@ from dyorc.core.tensor import BlockId, blocks_of
 from dyorc.engine.actions import AnswerPart
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import PartTaken
-from dyorc.engine.model.futures import Argument, FutureState
+from dyorc.engine.model.futures import PENDING, Argument
 from dyorc.engine.model.journal import StreamPart
 from dyorc.engine.model.part_list import PartList
 from dyorc.engine.model.request_tree import Request, StreamProgress, Task
@@ -147,7 +147,7 @@ class PartSender:
         if part.num_awaited:
             return False
         for argument in part.arguments:
-            if argument.future.state is FutureState.PENDING:
+            if argument.future.state is PENDING:
                 argument.future.add_waiter(part)
         if part.num_awaited:
             return False

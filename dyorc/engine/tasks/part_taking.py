@@ -6,7 +6,7 @@ call done ──> the next cell is the end           call failed ──> the nex
 
 from dyorc.core.tensor import blocks_of
 from dyorc.engine.block_leases import BlockLeases
-from dyorc.engine.model.futures import FutureState
+from dyorc.engine.model.futures import PENDING
 from dyorc.engine.model.part_list import PartList
 from dyorc.engine.model.program_call import CallState
 from dyorc.engine.tasks.early_release import EarlyRelease
@@ -46,7 +46,7 @@ class PartTaker:
     def end(self, parts: PartList, error: DyOrcError | None) -> None:
         """Ends a stream, with or without an error."""
         cell = parts.last
-        if cell.state is not FutureState.PENDING:
+        if cell.state is not PENDING:
             return
         if error is not None:
             self._turn.fail(cell, error)

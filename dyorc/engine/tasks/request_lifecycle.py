@@ -59,25 +59,34 @@ class RequestLifecycle:
         order = QueueOrder.of_request(terms, now_ns, deadline_ns, self._num_arrived, self._max_overtaking_ns)
         speculator = self._context.speculator
         budget, of_round = speculator.budget(workflow), speculator.round(workflow, now_ns)
-        record = self._statistics.of_workflow(counted_name(workflow.name, terms))
-        context = RequestContext(order, terms.tenant, terms.weight, budget, record, of_round)
-        request = Request(event.request_id, context, now_ns)
-        request.context.identity, request.context.number = event.identity, event.request_id
-        request.context.story = event.story
-        request.context.terms, request.context.facts = terms, event.facts
+        record, request_id = self._statistics.of_workflow(counted_name(workflow.name, terms)), event.request_id
+        context = RequestContext(
+            order,
+            terms.tenant,
+            terms.weight,
+            budget,
+            record,
+            of_round,
+            request_id,
+            event.identity,
+            event.story,
+            terms,
+            event.facts,
+        )
+        request = Request(request_id, context, now_ns)
         request.waits_for_effects = workflow.wait_for_effects or terms.waits_for_effects
         arguments = tuple([Argument(Future.ready(context, tensor), 0) for tensor in event.inputs])
         for tensor, argument in zip(event.inputs, arguments, strict=True):
             if tensor.block:
                 request.has_stored = True
                 self._leases.pin_new(request.pinned, argument.future, blocks_of((tensor,)))
-        request.root = Task(request, workflow, arguments, event.statics)
-        self.requests[event.request_id] = request
+        request.root = root = Task(request, workflow, arguments, event.statics)
+        self.requests[request_id] = request
         if (observer := self._host.observer) is not None:
-            observer.arrived(event.request_id, workflow.name, now_ns)
-        self.deadlines[event.request_id] = self._context.timers.set(deadline_ns, TimerKind.DEADLINE, event.request_id)
-        request.root.started_ns = now_ns
-        open_path(self._turn, request.root)
+            observer.arrived(request_id, workflow.name, now_ns)
+        self.deadlines[request_id] = self._context.timers.set(deadline_ns, TimerKind.DEADLINE, request_id)
+        root.started_ns = now_ns
+        open_path(self._turn, root)
 
     def cancel(self, request_id: int, error: DyOrcError) -> None:
         """Fails a request from outside. Calls that were not dispatched do not run."""
@@ -207,9 +216,13 @@ class RequestLifecycle:
             # An effect that failed early leaves work behind that it did not wait for, and a call that has read enough of a
             # stream the producer of the rest.
             self._endings.abandon(root)
+            request.yielding.clear()
+            request.failed_effects = []
+            request.raised = []  # its tasks refer to the request: only the garbage collector would find them
         if request.restoring:
             self._recovery.forget(request)
-        self._turn.swept.pop(request, None)
+        if self._turn.swept:
+            self._turn.swept.pop(request, None)
         if request.pinned:
             self._leases.unpin_all(request.pinned)
         if root is not None:
@@ -217,9 +230,6 @@ class RequestLifecycle:
             root.future.producer = None
             dismantle(root.journal)
             root.forget_runs()
-        request.yielding.clear()
-        request.failed_effects = []
-        request.raised = []  # its tasks refer to the request: only the garbage collector would find them
 
     def _report_failures(self, request: Request) -> None:
         """Reports effects that have failed unnoticed."""

@@ -9,7 +9,7 @@ A call that has to run again is fed from the first part again; parts that were r
 
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.interfaces import Dispatcher
-from dyorc.engine.model.futures import FutureState
+from dyorc.engine.model.futures import PENDING
 from dyorc.engine.model.part_list import PartList
 from dyorc.engine.model.program_call import Call, CallState, Feed
 from dyorc.engine.tasks.tensor_needs import TensorNeeds
@@ -63,7 +63,7 @@ class StreamFeeder:
         """Feeds what is there, up to a number of parts ahead of what was read."""
         while feed.is_live and not feed.num_awaited and feed.num_fed < feed.num_taken + self._max_ahead:
             cell = feed.parts.cells[feed.num_fed]
-            if cell.state is FutureState.PENDING:
+            if cell.state is PENDING:
                 cell.add_waiter(feed)
                 self._turn.want(cell)
                 return

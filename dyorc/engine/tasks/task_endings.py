@@ -1,5 +1,7 @@
 """Ends tasks, and withdraws calls and tasks that are no longer needed."""
 
+from typing import Final
+
 from dyorc.core.tensor import TensorRef
 from dyorc.engine.guessing.speculation import Speculator
 from dyorc.engine.interfaces import Dispatcher, StepMonitor
@@ -12,6 +14,9 @@ from dyorc.engine.tasks.early_release import EarlyRelease
 from dyorc.engine.tasks.trace_events import trace_abandoned
 from dyorc.engine.turn import Turn
 from dyorc.errors import DyOrcError
+
+_RETURNED: Final = TaskState.RETURNED
+_SETTLED: Final = TaskState.SETTLED
 
 
 class TaskEndings:
@@ -48,19 +53,19 @@ class TaskEndings:
     def finish(self, task: Task, result: tuple[Argument, ...]) -> None:
         """Ends a task's coroutine; the tensors of its result may still be computed."""
         task.paths = []
-        task.state = TaskState.RETURNED
+        task.state = _RETURNED
         task.result = result
         self._withdraw_unneeded(task)
 
     def settle(self, task: Task, tensors: tuple[TensorRef, ...]) -> None:
         """Settles a task whose result's tensors are there or, if it streams, have all been taken."""
-        task.state = TaskState.SETTLED
+        task.state = _SETTLED
         self._turn.settle(task.future, tensors)
 
     def fail(self, task: Task, error: DyOrcError) -> None:
         """Settles a task that will have no result."""
         self.finish(task, ())
-        task.state = TaskState.SETTLED
+        task.state = _SETTLED
         self._turn.fail(task.future, error)
 
     def _withdraw_unneeded(self, task: Task) -> None:

@@ -5,15 +5,15 @@ A request is a tree of tasks: its workflow, and the workflows that one calls. Th
 """
 
 from collections.abc import Mapping
+from typing import Final
 
-from dyorc.authoring.call_style import CallStyle
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticValue, check_all
 from dyorc.authoring.workflow import Workflow
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import PartTaken
 from dyorc.engine.interfaces import Dispatcher
-from dyorc.engine.model.futures import Argument, Future, FutureState, Outcome, Waiter
+from dyorc.engine.model.futures import FAILED, PENDING, Argument, Future, Outcome, Waiter
 from dyorc.engine.model.journal import BranchPoint, Entry, StepInterrupted, StreamPart
 from dyorc.engine.model.part_list import PartList
 from dyorc.engine.model.program_call import Call, Feed
@@ -27,13 +27,15 @@ from dyorc.engine.tasks.part_sending import PartSender
 from dyorc.engine.tasks.part_taking import PartTaker
 from dyorc.engine.tasks.recovery import Recovery
 from dyorc.engine.tasks.request_lifecycle import RequestLifecycle
-from dyorc.engine.tasks.stops import Blocked, End, Raised, Returned, StreamFull, Undecided
+from dyorc.engine.tasks.stops import Blocked, End, Raised, Returned
 from dyorc.engine.tasks.stream_feeding import StreamFeeder
 from dyorc.engine.tasks.task_endings import TaskEndings
 from dyorc.engine.tasks.tensor_needs import Fetches, TensorNeeds
 from dyorc.engine.tasks.trace_events import trace_decision, trace_immediate_outcome, trace_wait
 from dyorc.engine.turn import CallDeferred, CallDone, CallFailed, CallLate, CallPart, CallStarted, CallUnready, InputTaken
 from dyorc.errors import DefinitionError, DyOrcError, NotDeployedError, WorkflowError, WorkflowLimitError
+
+_RETURNED: Final = TaskState.RETURNED
 
 
 class TaskRunner:
@@ -52,6 +54,8 @@ class TaskRunner:
     def __init__(self, context: EngineContext, programs: Mapping[str, Program], dispatcher: Dispatcher) -> None:
         turn, leases, config = context.turn, context.leases, context.config
         self._config = config
+        self._max_steps = config.max_steps_per_turn
+        self._max_calls = config.max_calls_per_request
         self._turn = turn
         self._leases = leases
         self._programs = programs
@@ -85,23 +89,25 @@ class TaskRunner:
     def drain(self) -> None:
         """Carries results on and steps tasks until all of them wait, always taking the first non-empty list from the top."""
         turn = self._turn
+        ended, ready, restored, settled = turn.ended, turn.ready, turn.restored, turn.settled
+        resumed, runnable = turn.resumed, turn.runnable
         while True:
-            if turn.ended:
-                end = turn.ended.popleft()
+            if ended:
+                end = ended.popleft()
                 if isinstance(end, CallDone):
                     self._calls.finish(end.call, end.outputs)
                 else:
                     self._take_other(end)
-            elif turn.ready:
-                self._calls.make_ready(turn.ready.popleft())
-            elif turn.restored:
-                self._notify_restored(*turn.restored.popleft())
-            elif turn.settled:
-                self._notify_dependents(turn.settled.popleft())
-            elif turn.resumed:
-                self._resume(turn.resumed.popleft())
-            elif turn.runnable:
-                self._continue(turn.runnable.popleft())
+            elif ready:
+                self._calls.make_ready(ready.popleft())
+            elif restored:
+                self._notify_restored(*restored.popleft())
+            elif settled:
+                self._notify_dependents(settled.popleft())
+            elif resumed:
+                self._resume(resumed.popleft())
+            elif runnable:
+                self._continue(runnable.popleft())
             elif turn.restorations:
                 self._recovery.advance(turn.restorations.popleft())
             elif turn.swept:
@@ -164,7 +170,7 @@ class TaskRunner:
                 self.answering.answer_restored(needer, error)
 
     def _notify_dependents(self, future: Future) -> None:
-        has_failed = future.state is FutureState.FAILED
+        has_failed = future.state is FAILED
         dependents, future.dependents = future.dependents, []
         for dependent in dependents:
             if isinstance(dependent, Call):
@@ -178,10 +184,12 @@ class TaskRunner:
     def _entry_ended(self, entry: Entry) -> None:
         """Handles the end of a call or task, after its dependents."""
         request = entry.request if isinstance(entry, Task) else entry.segment.task.request
-        if request.has_stored or entry.streams:
+        if entry.streams:
             self._release.drop_arguments(entry, request)
-        if entry.streams and request.restoring:
-            self._turn.swept[request] = None  # perhaps it has not read all of them
+            if request.restoring:
+                self._turn.swept[request] = None  # perhaps it has not read all of them
+        elif request.has_stored:
+            self._release.drop_arguments(entry, request)
         if entry.parts is not None:
             request.yielding.pop(entry, None)
         if entry is request.root:
@@ -195,23 +203,22 @@ class TaskRunner:
         request = task.request
         num_steps, watch = self._turn.num_steps, self._watch
         num_steps[request] = number = num_steps.get(request, 0) + 1
-        if number > self._config.max_steps_per_turn:
+        if number > self._max_steps:
             self._turn.postponed.setdefault(request, []).append(waiter)
-            return
-        if isinstance(waiter, Feed):  # no user code
-            self._feeder.go_on(waiter)
             return
         try:
             if watch is not None:
                 watch.begin(task.name)
             if isinstance(waiter, ExecutionPath):
                 self._step(waiter)
-            elif isinstance(waiter, Task):
-                self._complete(waiter)
             elif isinstance(waiter, BranchPoint):
                 self._decide(waiter)
+            elif isinstance(waiter, Task):
+                self._complete(waiter)
             elif isinstance(waiter, StreamPart):
                 self._parts.wake(waiter)
+            elif isinstance(waiter, Feed):
+                self._feeder.go_on(waiter)
             if watch is not None:
                 watch.end()
         except StepInterrupted:
@@ -252,20 +259,21 @@ class TaskRunner:
         """
         segment = path.segment
         request = segment.task.request
-        if isinstance(callee, Program) and self._programs.get(callee.name) is not callee and callee not in self.twins:
+        if isinstance(callee, Workflow):
+            _check_programs(callee)
+        elif self._programs.get(callee.name) is not callee and callee not in self.twins:
             raise NotDeployedError(
                 f"program {callee.name!r} is not deployed; deployed are {sorted(self._programs)}. "
                 f"If the workflow reaches it in a way that cannot "
                 f"be read from its code, declare it: @dyorc.workflow(programs=[...])"
             )
-        if isinstance(callee, Workflow):
-            _check_programs(callee)
-        num_calls = request.num_calls if segment.is_certain else request.num_calls + request.num_guessed
-        if num_calls >= self._config.max_calls_per_request:
-            raise self._too_many_calls(callee)
         if segment.is_certain:
+            if request.num_calls >= self._max_calls:
+                raise self._too_many_calls(callee)
             request.num_calls += 1
         else:
+            if request.num_calls + request.num_guessed >= self._max_calls:
+                raise self._too_many_calls(callee)
             request.num_guessed += 1
         if isinstance(callee, Workflow):
             task = Task(request, callee, arguments, statics, segment)
@@ -275,15 +283,14 @@ class TaskRunner:
         call = Call(callee, arguments, statics, segment)
         if callee.signature.outputs.has_residents:
             call.future.resident_holds = {at: object() for at in callee.signature.outputs.residents}
-        if callee.style is not CallStyle.PLAIN and callee.is_streaming:
+        if callee.is_streaming:
             call.parts = PartList(call)
             request.yielding[call] = None
         return call
 
     def _too_many_calls(self, callee: Program | Workflow) -> WorkflowLimitError:
-        limit = self._config.max_calls_per_request
         return WorkflowLimitError(
-            f"the request made more than {limit} calls (engine.max_calls_per_request), the last of {callee.name!r}"
+            f"the request made more than {self._max_calls} calls (engine.max_calls_per_request), the last of {callee.name!r}"
         )
 
     # Steps
@@ -300,21 +307,20 @@ class TaskRunner:
         if task.request.yielding:
             self._turn.releasable[task.request] = None  # the run may have dropped a stream
         self._issue(path)
-        match stop:
-            case Blocked(pending=pending, unfetched=unfetched):
-                for future in pending:
-                    future.add_waiter(path)
-                    self._turn.want(future)
-                for future in unfetched:
-                    self.fetches.fetch(path, future)
-            case Undecided() | StreamFull():
-                pass  # the decision continues its task, or the consumer by taking parts
-            case Raised(error=WorkflowLimitError()) if not path.segment.is_certain:
+        if isinstance(stop, Returned | Raised):
+            if isinstance(stop, Raised) and isinstance(stop.error, WorkflowLimitError) and not path.segment.is_certain:
                 self._branching.give_up(path)  # a guess must not make a request fail
-            case Returned() | Raised():
+            else:
                 path.end = stop
                 if not path.assumed:
                     self._finish(task, stop)
+        elif isinstance(stop, Blocked):
+            for future in stop.pending:
+                future.add_waiter(path)
+                self._turn.want(future)
+            for future in stop.unfetched:
+                self.fetches.fetch(path, future)
+        # otherwise the decision continues its task, or the consumer by taking parts
         if path.num_parts > num_parts:
             self._parts.pump(task)
 
@@ -350,23 +356,22 @@ class TaskRunner:
         elif isinstance(end, Returned):
             self._endings.finish(task, end.result)
             for argument in end.result:
-                if argument.future.state is FutureState.PENDING:
+                if argument.future.state is PENDING:
                     argument.future.add_waiter(task)
             if not task.num_awaited:
                 self._complete(task)
 
     def _complete(self, task: Task) -> None:
         """Settles a task once all tensors of its result are there, or one has failed."""
-        if task.state is not TaskState.RETURNED:
+        if task.state is not _RETURNED:
             return
         for argument in task.result:
             if argument.future.error is not None:
                 self._endings.fail(task, argument.future.error)
                 return
-        where = f"workflow {task.callee.name!r} returned"
         try:
             tensors = tuple([argument.resolve() for argument in task.result])
-            check_all(task.callee.signature.outputs.tensors, tensors, where)
+            check_all(task.callee.signature.outputs.tensors, tensors, task.callee.returned)
         except Exception as error:  # a view or a shape that does not fit fails this task alone
             self._endings.fail(task, WorkflowError(f"{error}"))
             return
@@ -380,7 +385,7 @@ class TaskRunner:
         """Takes an open decision whose value has come."""
         self._branching.decide(point)
         task = point.segment.task
-        if task.is_live and task.request.num_calls > self._config.max_calls_per_request:
+        if task.is_live and task.request.num_calls > self._max_calls:
             self._endings.stop(task)  # with the calls that were guessed right, the request has made too many
             self._finish(task, Raised(self._too_many_calls(task.callee)))
         if task.stream is not None and point.is_followed:

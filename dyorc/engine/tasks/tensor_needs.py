@@ -6,7 +6,7 @@ from dyorc.core.tensor import BlockId, blocks_of
 from dyorc.engine.actions import FetchValue
 from dyorc.engine.block_leases import BlockLeases
 from dyorc.engine.events import ValueFetched
-from dyorc.engine.model.futures import Argument, Future, FutureState, Waiter
+from dyorc.engine.model.futures import FAILED, Argument, Future, Waiter
 from dyorc.engine.model.journal import BranchPoint, StreamPart
 from dyorc.engine.model.part_list import Cell
 from dyorc.engine.model.program_call import Call, Feed
@@ -172,7 +172,7 @@ class Fetches:
 
     def _end(self, future: Future, error: DyOrcError | None) -> None:
         if error is not None:
-            future.state = FutureState.FAILED
+            future.state = FAILED
             future.error = error
         self._num_losses.pop(future, None)
         for waiter in self.waiters.pop(future, ()):

@@ -17,6 +17,7 @@ from dyorc.gateway.http.inference_answers import write_error
 from dyorc.gateway.http.middleware import TENANT, ids_of
 from dyorc.gateway.tenants import ANONYMOUS, Tenant
 from dyorc.protocol.api_paths import (
+    ALSO_READY,
     HEALTH,
     JOBS,
     LIVE_EVENTS,
@@ -36,7 +37,7 @@ from dyorc.protocol.api_paths import (
 )
 from dyorc.protocol.header_names import API_KEY, AUTHORIZATION, Header
 
-_OPEN = frozenset({"/docs", "/openapi.json", UI})
+_OPEN = frozenset({"/docs", "/openapi.json", UI, ALSO_READY})
 _OPEN_FOLDERS = (f"{HEALTH}/", "/docs/", f"{UI}/")
 _MODELS = f"{MODELS}/"
 

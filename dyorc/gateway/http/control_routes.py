@@ -106,6 +106,7 @@ def add_server_routes(app: FastAPI, service: InferenceService, jobs: Jobs | None
         return {"live": True}
 
     @app.get(api_paths.READY, response_model=control_models.Ready, tags=["health"])
+    @app.get(api_paths.ALSO_READY, include_in_schema=False)
     async def ready() -> dict[str, bool]:
         """Whether every program has a replica; 503 until then."""
         require_ready(service.server_view.status)

@@ -168,7 +168,10 @@ class _Call:
     def _origin(self, request: InferRequest, num_bytes: int, traced: Any) -> Origin | None:
         assert self._context.request is not None
         arrival = arrival_of(self._context.request.scope, num_bytes=num_bytes).traced_as(traced)
-        return self._service.origins.of(request, arrival)
+        origin = self._service.origins.of(request, arrival)
+        if origin is not None:
+            origin.attributes |= {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": self._model.name}
+        return origin
 
     def _block(self, arrays: list[Array]) -> mcp.ContentBlock:
         """Returns an answer, or a part of one, as content: a file as it is, all else as the text of its JSON."""

@@ -25,6 +25,7 @@ class _Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     share: float | None = None
     shadow: float = 0.0
     sticky: str | None = None
+    rules: dict[str, Any] | None = None
     fresh: bool = False
     allow_incompatible: bool = False
 
@@ -44,7 +45,7 @@ class _UnloadRequest(msgspec.Struct):
 
 _BODY = json_body({"type": "object", "properties": {"ready": {"type": "boolean"}}})
 _TEXT, _FLAG, _SHARE = {"type": "string"}, {"type": "boolean"}, {"type": "number", "minimum": 0, "maximum": 1}
-_TRAFFIC = {"share": _SHARE, "shadow": _SHARE, "sticky": _TEXT}
+_TRAFFIC = {"share": _SHARE, "shadow": _SHARE, "sticky": _TEXT, "rules": {"type": "object"}}
 _LOAD = {"target": _TEXT, "version": _TEXT, "group": _TEXT, **_TRAFFIC, "fresh": _FLAG, "allow_incompatible": _FLAG}
 _UNLOAD = {"version": _TEXT, "unload_dependents": _FLAG}
 _ORDER = {
@@ -83,7 +84,7 @@ def add_repository_routes(app: FastAPI, service: InferenceService) -> None:
         parameters = (await read_json(request, _LoadRequest)).parameters
         change = Deploy(
             target=parameters.target, model=name, version=parameters.version, group=parameters.group, share=parameters.share,
-            shadow=parameters.shadow, sticky=parameters.sticky,
+            shadow=parameters.shadow, sticky=parameters.sticky, rules=parameters.rules,
             is_fresh=parameters.fresh, is_incompatible_allowed=parameters.allow_incompatible,
         )  # fmt: skip
         return await deployments.change(change)

@@ -48,6 +48,7 @@ def _request(record: RequestRecord, root: TraceContext) -> Span:
         "dyorc.workflow": record.workflow,
         "dyorc.request_id": origin.request_id,
         "dyorc.outcome": record.outcome,
+        **origin.attributes,
     }
     if origin.num_bytes:
         attributes["http.request.body.size" if origin.transport == "http" else "dyorc.num_bytes"] = origin.num_bytes

@@ -1,8 +1,8 @@
-"""`python -m tests.conformance.doors [--doors go,javascript,browser,curl] [--write docs/reference/conformance.md]`
+"""`python -m tests.conformance.doors [--doors go,openai,mcp] [--write docs/reference/conformance.md]`
 
-Tries clients of other languages against a server that it starts, and prints, as the last line of stdout, one JSON object:
+Tries clients of others against a server that it starts, and prints, as the last line of stdout, one JSON object:
 "passed", "failed", "failures", and "missing", the clients that the machine lacks something for. Exits with 1 if a check fails.
-`make conformance-doors` gets what npm has.
+`make conformance-doors` gets what npm and PyPI have.
 """
 
 from __future__ import annotations
@@ -14,12 +14,34 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.conformance.doors import browser, curl, go, javascript
+from tests.conformance.doors import (
+    browser,
+    curl,
+    frameworks_door,
+    go,
+    inspector_door,
+    javascript,
+    load_generators_door,
+    mcp_sdk_door,
+    openai_door,
+)
 from tests.conformance.doors.doors import Addresses, Door, served
 from tests.conformance.doors.page import Tried, page
 from tests.conformance.rows import Row, complain
 
-DOORS = {"go": go.DOOR, "javascript": javascript.DOOR, "browser": browser.DOOR, "curl": curl.DOOR}
+DOORS = {
+    "go": go.DOOR,
+    "javascript": javascript.DOOR,
+    "browser": browser.DOOR,
+    "curl": curl.DOOR,
+    "openai": openai_door.DOOR,
+    "litellm": frameworks_door.LITELLM,
+    "langchain": frameworks_door.LANGCHAIN,
+    "aiperf": load_generators_door.AIPERF,
+    "guidellm": load_generators_door.GUIDELLM,
+    "mcp": mcp_sdk_door.DOOR,
+    "inspector": inspector_door.DOOR,
+}
 
 
 def try_door(door: Door, addresses: Addresses) -> Tried:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conformance.rows import Row, expect
-from tests.server_process import serving
+from tests.server_process import serving, target
 from tests.threaded_server import answering
 
 HERE = Path(__file__).resolve().parent
@@ -75,14 +75,15 @@ class _Page(BaseHTTPRequestHandler):
 def served() -> Generator[Addresses]:
     """Runs the server and the two pages."""
     tensors, parts, structured = HERE.parent / "models.py", HERE.parent / "streaming_models.py", HERE / "run_models.py"
+    chats = ("talker", "tooled", "writer", "embedder", "ranker", "endless")
     targets = [
         *(f"{tensors}:{name}" for name in ("mirror", "behave")), f"{parts}:count",
-        *(f"{structured}:{name}" for name in ("words", "spell", "thumbnail")),
+        *(f"{structured}:{name}" for name in ("words", "spell", "thumbnail")), *(target("openai_models", name) for name in chats),
     ]  # fmt: skip
     with (
         answering(_Page) as allowed,
         answering(_Page) as refused,
-        serving(targets, in_process=True, DYORC_GATEWAY__CORS_ORIGINS=json.dumps([allowed])) as server,
+        serving(targets, in_process=True, DYORC_GATEWAY__CORS_ORIGINS=json.dumps([allowed]), DYORC_GATEWAY__MCP="true") as server,
     ):
         yield Addresses(server.url, server.grpc_address, allowed, refused)
 

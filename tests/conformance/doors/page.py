@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from tests.conformance.rows import Row
 
-_HEAD = """# Clients of other languages
+_HEAD = """# Clients of others
 
-Written by `make conformance-doors`; do not edit. Clients that this project did not write call a running
-`dyorc serve`; each check passes if the client gets what its own documentation promises. Triton's Python clients are in
-[Conformance](../testing/conformance.md).
+Written by `make conformance-doors`; do not edit. Clients that this project did not write, of other languages, of OpenAI's API
+and of the Model Context Protocol, call a running `dyorc serve`; each check passes if the client gets what its own documentation
+promises. Triton's Python clients are in [Conformance](../testing/conformance.md).
 """
 
 

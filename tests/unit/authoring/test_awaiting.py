@@ -13,13 +13,14 @@ from jaxtyping import Float
 import dyorc
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import OutputSpec
+from dyorc.engine.model.futures import Future
 from dyorc.errors import DyOrcError, ProgramError, WorkflowError
 
 Vector = Float[np.ndarray, "n"]
 
 
 def ref() -> Ref:
-    return Ref("cell", OutputSpec.of(Vector, "it"))
+    return Ref(Future(None), OutputSpec.of(Vector, "it"))
 
 
 MAKERS = {

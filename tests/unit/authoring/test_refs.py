@@ -11,6 +11,7 @@ import dyorc
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import OutputSpec
 from dyorc.authoring.stream import Stream
+from dyorc.engine.model.futures import Future
 
 Vector = Float[np.ndarray, "4"]
 
@@ -21,7 +22,7 @@ class Named(TypedDict):
 
 
 def ref_to(annotation: object) -> Ref:
-    return Ref("cell", OutputSpec.of(annotation, "it"))
+    return Ref(Future(None), OutputSpec.of(annotation, "it"))
 
 
 def test_a_field_is_named_by_key_or_attribute() -> None:

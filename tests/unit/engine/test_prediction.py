@@ -18,7 +18,7 @@ SITE = DecisionSite(add_one.declared.__class__.of.__code__, 1)
 
 
 def decision(kind: DecisionKind = DecisionKind.WHEN, likely: Hashable = None, site: DecisionSite = SITE) -> Decision:
-    return Decision(kind, Ref(Future(), add_one.signature.outputs), bool, site, likely)
+    return Decision(kind, Ref(Future(None), add_one.signature.outputs), bool, site, likely)
 
 
 WHEN = decision()

@@ -8,7 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 from uuid import uuid4
 
 import msgspec
@@ -73,9 +73,16 @@ class TextForm(ABC):
     Args:
         model: The name that the client used.
         includes_usage: Whether a stream ends with the usage.
+
+    Attributes:
+        id: Of the answer.
     """
 
+    prefix: ClassVar[str]
+    """Of ids."""
+
     def __init__(self, model: str, includes_usage: bool) -> None:
+        self.id = f"{self.prefix}{uuid4().hex}"
         self.model = model
         self.includes_usage = includes_usage
         self.created = int(time.time())
@@ -108,12 +115,10 @@ class TextForm(ABC):
 class ChatForm(TextForm):
     """``/v1/chat/completions``."""
 
-    def __init__(self, model: str, includes_usage: bool) -> None:
-        super().__init__(model, includes_usage)
-        self._id = f"chatcmpl-{uuid4().hex}"
+    prefix = "chatcmpl-"
 
     def _object(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
-        return {"id": self._id, "object": kind, "created": self.created, "model": self.model, "choices": choices}
+        return {"id": self.id, "object": kind, "created": self.created, "model": self.model, "choices": choices}
 
     def _chunk(self, index: int, delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
@@ -155,12 +160,10 @@ class ChatForm(TextForm):
 class CompletionForm(TextForm):
     """``/v1/completions``."""
 
-    def __init__(self, model: str, includes_usage: bool) -> None:
-        super().__init__(model, includes_usage)
-        self._id = f"cmpl-{uuid4().hex}"
+    prefix = "cmpl-"
 
     def _object(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
-        return {"id": self._id, "object": "text_completion", "created": self.created, "model": self.model, "choices": choices}
+        return {"id": self.id, "object": "text_completion", "created": self.created, "model": self.model, "choices": choices}
 
     @staticmethod
     def _choice(index: int, text: str, finish_reason: str | None) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from dyorc.gateway.http.inference_answers import EVENTS, JSON, UNBUFFERED, write
 from dyorc.gateway.http.middleware import EXCHANGE, arrival_of, ids_of, tenant_of
 from dyorc.gateway.http.openai.answer_forms import ChatForm, CompletionForm, TextForm, WholeAnswer
 from dyorc.gateway.http.openai.answer_text import AnswerChoice, TextPart, answer_part
+from dyorc.gateway.http.openai.gen_ai import note_answer, note_request
 from dyorc.gateway.http.openai.generation import ChoiceStep, RunParts, side_by_side
 from dyorc.gateway.http.openai.openai_errors import OpenAiFault, openai_error, openai_status
 from dyorc.gateway.http.openai.openai_models import CHAT, COMPLETION, EMBEDDING, RERANK, output_of, part_of, request_array
@@ -168,6 +169,7 @@ class OpenAiRoutes:
                 room.enter_context(self._service.admission.admit(tenant_of(call.scope)))
             inferences = [self._inference(model, parameter, chosen, call.head.request_id) for chosen in given]
             origin = self._service.origins.of(inferences[0], call.arrival)
+            note_request(origin, request)
             runs = [
                 self._run(call, model, inference, memory, origin if at == 0 else None) for at, inference in enumerate(inferences)
             ]
@@ -180,6 +182,7 @@ class OpenAiRoutes:
                         wholes[step.choice.index].add(step.fields)
                     await write(call.send, 200, [JSON], [msgspec.json.encode(form.whole(wholes))])
         note_written(origin)
+        note_answer(origin, form, choices)
 
     def _inference(self, model: Model, parameter: str, request: OpenAiRequest, request_id: str) -> InferRequest:
         parameters = {PRIORITY: priority_of_tier(request)}
@@ -248,6 +251,7 @@ class OpenAiRoutes:
         model, _, parameter = self._model(call, request.model, (role,))
         inference = self._inference(model, parameter, request, call.head.request_id)
         origin = self._service.origins.of(inference, call.arrival)
+        note_request(origin, request)
 
         def take(arrays: list[Array]) -> bytes:
             return msgspec.json.encode(take_output(output_of(model), arrays[0]))

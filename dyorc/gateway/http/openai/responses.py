@@ -91,9 +91,11 @@ def _content(content: Any, place: str) -> Any:
 class ResponseForm(TextForm):
     """``/v1/responses``. It has one choice."""
 
+    prefix = "resp_"
+
     def __init__(self, model: str, request: ResponseRequest) -> None:
         super().__init__(model, includes_usage=True)
-        self._id, self._message_id = f"resp_{uuid4().hex}", f"msg_{uuid4().hex}"
+        self._message_id = f"msg_{uuid4().hex}"
         self._fields = request.model_dump()
         self._number = 0
         self._whole: WholeAnswer | None = None
@@ -101,7 +103,7 @@ class ResponseForm(TextForm):
     def _response(self, status: str, output: list[dict[str, Any]], usage: dict[str, Any] | None, why: str | None = None) -> Any:
         given = self._fields
         return {
-            "id": self._id, "object": "response", "created_at": self.created, "status": status, "model": self.model,
+            "id": self.id, "object": "response", "created_at": self.created, "status": status, "model": self.model,
             "output": output, "usage": usage, "error": None,
             "incomplete_details": None if why is None else {"reason": why},
             "instructions": given.get("instructions"), "metadata": given.get("metadata") or {},

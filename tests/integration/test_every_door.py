@@ -48,7 +48,7 @@ def tensor() -> dict[str, oip.Array]:
 
 @pytest.fixture(scope="session", autouse=True)
 def local_loop() -> None:
-    """Runs the workflow here once, before leaks are looked for: the loop of programs that wait stays in a process for `dyorc.run`."""
+    """Runs the workflow here once, before leaks are looked for: `dyorc.run` keeps the loop of programs that wait."""
     list(dyorc.run(openai_models.talker, REQUEST))
 
 

@@ -4,13 +4,15 @@ The same engine decides; programs run here, one batch at a time, and those that 
 unit tests and a first try.
 """
 
+import secrets
 import signal
 import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -22,7 +24,7 @@ from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow, of_program
 from dyorc.config import EngineConfig, SpeculationConfig
 from dyorc.core.arrays import apply_views, inline
-from dyorc.core.request import Terms
+from dyorc.core.request import NO_DEADLINE_NS, RequestFacts, Terms
 from dyorc.core.tensor import DType, TensorRef
 from dyorc.engine.actions import (
     AnswerPart,
@@ -51,6 +53,7 @@ from dyorc.engine.model.tree_walks import queued_programs
 from dyorc.errors import InternalError, WorkflowError
 from dyorc.local_calls import LocalCalls
 from dyorc.replica.executor import BatchError, ProgramExecutor
+from dyorc.replica.resident_bytes import fingerprint
 from dyorc.replica.resident_table import ResidentRows, ResidentTable
 
 _CONFIG = EngineConfig(hold=False, max_untaken_parts=1, speculation=SpeculationConfig(enabled=False))
@@ -65,7 +68,8 @@ def run(workflow: Workflow | Program, *args: Any, **kwargs: Any) -> Any:
     """Runs a workflow (or a single program on one item) and returns its result.
 
     Programs are loaded when they are first called, and kept for the next `run`. When this returns, programs with an effect have
-    run, awaited or not; if one of these fails, there is a RuntimeWarning where a server logs it.
+    run, awaited or not; if one of these fails, there is a RuntimeWarning where a server logs it. There is one, too, if a program
+    changed a resident that it does not declare `Consumed`, which a server does not notice.
 
     Args:
         args: Tensors as NumPy arrays, torch tensors or lists; numbers and texts for static parameters.
@@ -93,7 +97,8 @@ def run(workflow: Workflow | Program, *args: Any, **kwargs: Any) -> Any:
     )
     signature.check_inputs(inputs)
     signature.check_contents([tensor.data for tensor in inputs])
-    answers = _answers(workflow, RequestArrived(1, workflow, inputs, statics, Terms(deadline_ns=2**62)))
+    terms, facts = Terms(deadline_ns=NO_DEADLINE_NS), partial(RequestFacts, f"run-{secrets.token_hex(4)}")
+    answers = _answers(workflow, RequestArrived(1, workflow, inputs, statics, terms, facts=facts))
     return answers if workflow.is_streaming else next(answers)
 
 
@@ -112,7 +117,7 @@ def _answers(workflow: Workflow, request: RequestArrived) -> Iterator[Any]:
     events: deque[Event] = deque(ReplicaJoined(program.name, program.name, process=_PROCESS) for program in workflow.programs)
     events.append(request)
     answer: AnswerRequest | FailRequest | None = None
-    failures: list[str] = []
+    noticed: dict[str, None] = {}
     calls, stuck = LocalCalls(), ""
     clock_ns = count(time.monotonic_ns())  # hardly moves: `LocalCalls` limits time, since the caller may wait between parts
     now_ns = next(clock_ns)
@@ -124,7 +129,7 @@ def _answers(workflow: Workflow, request: RequestArrived) -> Iterator[Any]:
             for action in actions:
                 match action:
                     case DispatchBatch(program=program) if program.style is CallStyle.PLAIN:
-                        events.append(_execute(action, residents))
+                        events.append(_execute(action, residents, noticed))
                     case DispatchBatch():
                         calls.start(action)
                     case GrantParts() | CancelBatch() | FeedPart():
@@ -137,7 +142,7 @@ def _answers(workflow: Workflow, request: RequestArrived) -> Iterator[Any]:
                     case AnswerRequest() | FailRequest():
                         answer = action
                     case EffectFailed(callee=callee, error=error):
-                        failures.append(f"an effect of {callee!r} failed: {error}")
+                        noticed[f"an effect of {callee!r} failed: {error}"] = None
                     case SetTimer(at_ns=at_ns) if at_ns <= now_ns:
                         events.append(TimerFired())
                     case _:
@@ -147,8 +152,8 @@ def _answers(workflow: Workflow, request: RequestArrived) -> Iterator[Any]:
     finally:
         engine.handle([RequestCancelled(request.request_id)], next(clock_ns))  # ends a request that was left early
         calls.close()
-    for failure in failures:  # once all effects have happened: a warning may be an error
-        warnings.warn(failure, RuntimeWarning, stacklevel=3)
+    for text in noticed:  # once all effects have happened: a warning may be an error
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
     match answer:
         case AnswerRequest(tensors=tensors):
             if not workflow.is_streaming:
@@ -171,14 +176,14 @@ def _describe_wait(workflow: Workflow, engine: Engine, calls: LocalCalls) -> str
     return f"workflow {workflow.name!r} cannot go on, because everything waits: {'; '.join(texts)}"
 
 
-def _execute(action: DispatchBatch, residents: ResidentTable) -> BatchDone | BatchFailed:
-    """Runs a batch here and now."""
+def _execute(action: DispatchBatch, residents: ResidentTable, noticed: dict[str, None]) -> BatchDone | BatchFailed:
+    """Runs a batch here and now. What it did wrong and nobody would see goes to `noticed`."""
     columns = [
         residents.read(column) if column[0].dtype is DType.RESIDENT else [_array(tensor) for tensor in column]
         for column in zip(*action.operands, strict=True)
     ]
-    with _interruptible():
-        result = _executor(action.program).run(columns, action.statics, chain=action.chain)
+    with _interruptible(), _watching(action, columns, noticed):
+        result = _executor(action.program).run(columns, action.statics, chain=action.chain, seen=action.seen)
     if isinstance(result, BatchError):
         return BatchFailed(
             action.replica_id, action.batch_id, result.error_type, result.message, result.traceback, input_at=result.input_at
@@ -188,6 +193,22 @@ def _execute(action: DispatchBatch, residents: ResidentTable) -> BatchDone | Bat
         for rows in result.outputs
     ]
     return BatchDone(action.replica_id, action.batch_id, list(zip(*outputs, strict=True)), result.execute_s)
+
+
+@contextmanager
+def _watching(action: DispatchBatch, columns: Sequence[Sequence[Any]], noticed: dict[str, None]) -> Generator[None]:
+    """Notices residents that a program changes though it does not consume them: other calls may read them, and on a server they
+    would get the wrong state. A chain is rebuilt from none."""
+    specs = () if action.chain else action.program.signature.inputs
+    lent = {at: list(map(fingerprint, columns[at])) for at, spec in enumerate(specs) if spec.is_resident and not spec.is_consumed}
+    yield
+    for at, before in lent.items():
+        if list(map(fingerprint, columns[at])) != before:
+            text = (
+                f"program {action.program.name!r} changed the resident {specs[at].name!r} that it was given, which others may "
+                f"read; return another one, or declare dyorc.Resident[..., dyorc.Consumed]"
+            )
+            noticed[text] = None
 
 
 def _executor(program: Program) -> ProgramExecutor:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import signal
+import warnings
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, TypedDict
 
@@ -394,3 +395,38 @@ def test_effects_that_nobody_awaits_have_happened_when_it_returns() -> None:
 def test_an_effect_that_fails_and_that_nobody_awaits_is_a_warning() -> None:
     with pytest.warns(RuntimeWarning, match="an effect of 'noting' failed: .*a number is negative"):
         assert dyorc.run(with_effect, -9 * X)[0] == -8
+
+
+def _count(x: Any, past: Any) -> Any:
+    for each, value in zip(past, x, strict=True):
+        each += value
+    return np.float32([each[0] for each in past])
+
+
+@dyorc.program(group="counts")
+def first_count(x: Float[np.ndarray, " batch"]) -> dyorc.Resident[np.ndarray]:
+    return [np.float32([each]) for each in x]
+
+
+@dyorc.program(group="counts")
+def count_in_place(x: Float[np.ndarray, " batch"], past: dyorc.Resident[np.ndarray]) -> Float[np.ndarray, " batch"]:
+    return _count(x, past)
+
+
+@dyorc.program(group="counts")
+def consume(x: Float[np.ndarray, " batch"], past: dyorc.Resident[np.ndarray, dyorc.Consumed]) -> Float[np.ndarray, " batch"]:
+    return _count(x, past)
+
+
+@pytest.mark.parametrize(("step", "is_warned"), [(count_in_place, True), (consume, False)])
+def test_a_resident_that_is_changed_and_not_consumed_is_a_warning(step: dyorc.Program, is_warned: bool) -> None:
+    @dyorc.workflow(programs=[step])
+    async def counted(x: Float[np.ndarray, ""]) -> Float[np.ndarray, ""]:
+        return step(x, first_count(x))
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert dyorc.run(counted, np.float32(2)) == 4
+    texts = [str(each.message) for each in caught]
+    assert bool(texts) is is_warned
+    assert all("'count_in_place' changed the resident 'past'" in text for text in texts)

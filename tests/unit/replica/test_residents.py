@@ -1,5 +1,6 @@
 """Residents in the process that holds them: their table, their sizes, and the programs that take and return them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from dyorc.authoring.resident import ChainLink
 from dyorc.core.tensor import DType
 from dyorc.replica.executor import BatchError, BatchResult, ProgramExecutor
 from dyorc.replica.program_lifecycle import load_and_warm_up
-from dyorc.replica.resident_bytes import resident_bytes
+from dyorc.replica.resident_bytes import fingerprint, resident_bytes
 from dyorc.replica.resident_table import ResidentRows, ResidentTable
 from dyorc.transport.inbox import InputsLostError
 
@@ -123,6 +124,27 @@ def test_an_object_that_refers_to_itself_has_a_size() -> None:
     cycle: list[Any] = [np.zeros(2)]
     cycle.append(cycle)
     assert resident_bytes(cycle) == 16
+
+
+def test_a_fingerprint_changes_with_what_an_object_holds_and_only_then() -> None:
+    array, tensor = np.arange(6, dtype=np.float32), torch.zeros(3, dtype=torch.bfloat16)
+    resident = {"array": array[::2], "tensor": tensor, "number": 1, "own": Slotted(["text"])}
+    before = fingerprint(resident)
+    assert fingerprint(resident) == before
+    array[1] = 7  # not in the view
+    assert fingerprint(resident) == before
+    seen = {before}
+    changes: list[Callable[[], object]] = [
+        lambda: array.__setitem__(2, 7),
+        lambda: tensor.__setitem__(0, 1),
+        lambda: resident.__setitem__("number", 2),
+        lambda: resident["own"].array.append("more"),
+        lambda: resident.pop("own"),
+    ]
+    for change in changes:
+        change()
+        seen.add(fingerprint(resident))
+    assert len(seen) == 1 + len(changes)
 
 
 # Programs

@@ -22,7 +22,7 @@ from dyorc.gateway.codec.http_errors import retry_headers
 from dyorc.gateway.http.disconnects import CancelledWithClient
 from dyorc.gateway.http.heads import RequestHead, read_head
 from dyorc.gateway.http.inference_answers import EVENTS, JSON, UNBUFFERED, write, write_parts
-from dyorc.gateway.http.middleware import arrival_of, ids_of, tenant_of
+from dyorc.gateway.http.middleware import EXCHANGE, arrival_of, ids_of, tenant_of
 from dyorc.gateway.http.openai.answer_forms import ChatForm, CompletionForm, TextForm, WholeAnswer
 from dyorc.gateway.http.openai.answer_text import AnswerChoice, TextPart, answer_part
 from dyorc.gateway.http.openai.gen_ai import note_answer, note_request
@@ -89,7 +89,7 @@ class OpenAiRoutes:
                 tenant = tenant_of(scope)
                 head = read_head(scope["headers"], is_old=scope["http_version"] == "1.0")
                 with self._service.admission.admit(tenant, self._bodies.expected_bytes(head)) as ticket:
-                    ticket.arrived_ns = scope.get("dyorc.arrived_ns")
+                    ticket.arrived_ns, ticket.sender = scope.get("dyorc.arrived_ns"), scope[EXCHANGE]
                     await action(await self._read(head, ticket, scope, receive, send))
         except Exception as error:
             await write_openai_error(send, error)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from dyorc import openai, programs
     from dyorc.authoring.array_memory import empty
     from dyorc.authoring.batching import pad
+    from dyorc.authoring.current_request import request, requests
     from dyorc.authoring.decisions import choose, gather, when
     from dyorc.authoring.program import Program, num_threads, program
     from dyorc.authoring.ref import Ref
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from dyorc.authoring.weights import load_module
     from dyorc.authoring.workflow import Workflow, workflow
     from dyorc.client import AsyncClient, Client
+    from dyorc.core.request import RequestInfo
     from dyorc.errors import DyOrcError, InvalidInputError, ProgramError
     from dyorc.gateway.http.handler_calls import call, stream
     from dyorc.local import run
@@ -39,6 +41,7 @@ __all__ = [
     "Program",
     "ProgramError",
     "Ref",
+    "RequestInfo",
     "Resident",
     "Stream",
     "Workflow",
@@ -54,6 +57,8 @@ __all__ = [
     "pad",
     "program",
     "programs",
+    "request",
+    "requests",
     "run",
     "stream",
     "when",
@@ -63,6 +68,7 @@ __all__ = [
 
 _HOMES = {
     "dyorc.authoring.batching": ("pad",),
+    "dyorc.authoring.current_request": ("request", "requests"),
     "dyorc.authoring.decisions": ("choose", "gather", "when"),
     "dyorc.authoring.array_memory": ("empty",),
     "dyorc.authoring.program": ("Program", "num_threads", "program"),
@@ -73,6 +79,7 @@ _HOMES = {
     "dyorc.authoring.values": ("File",),
     "dyorc.authoring.workflow": ("Workflow", "workflow"),
     "dyorc.client": ("AsyncClient", "Client"),
+    "dyorc.core.request": ("RequestInfo",),
     "dyorc.errors": ("DyOrcError", "InvalidInputError", "ProgramError"),
     "dyorc.gateway.http.handler_calls": ("call", "stream"),
     "dyorc.local": ("run",),

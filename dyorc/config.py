@@ -19,6 +19,8 @@ Host: TypeAlias = Annotated[str, AfterValidator(lambda host: host.removeprefix("
 """A name or an address to listen on; one of IPv6 may stand in brackets, as in a URL."""
 Origin: TypeAlias = Annotated[str, Field(pattern=r"^(\*|https?://[a-z0-9.\-\[\]:]+)$")]
 """Of a page, as browsers write it: scheme, host and port in lower case, nothing else; or all of them."""
+HeaderName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$"), AfterValidator(str.lower)]
+"""In any case; kept in lower case."""
 
 
 class _Section(BaseModel):
@@ -314,6 +316,8 @@ class GatewayConfig(_Section):
     drain_timeout_s: float = Field(default=10.0, ge=0)
     """Time that requests in flight are given when the server stops."""
     shadow: ShadowConfig = ShadowConfig()
+    shown_headers: tuple[HeaderName, ...] = ()
+    """Headers of requests, and metadata of gRPC calls, that code may see by `dyorc.request`; none by default."""
     mcp: bool = False
     """Whether workflows are tools of the Model Context Protocol, at `/mcp`. Needs the extra `mcp`."""
     cors_origins: tuple[Origin, ...] = ()

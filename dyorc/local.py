@@ -4,6 +4,7 @@ The same engine decides; programs run here, one batch at a time, and those that 
 unit tests and a first try.
 """
 
+import secrets
 import signal
 import threading
 import time
@@ -11,6 +12,7 @@ import warnings
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -22,7 +24,7 @@ from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow, of_program
 from dyorc.config import EngineConfig, SpeculationConfig
 from dyorc.core.arrays import apply_views, inline
-from dyorc.core.request import Terms
+from dyorc.core.request import NO_DEADLINE_NS, RequestFacts, Terms
 from dyorc.core.tensor import DType, TensorRef
 from dyorc.engine.actions import (
     AnswerPart,
@@ -95,7 +97,8 @@ def run(workflow: Workflow | Program, *args: Any, **kwargs: Any) -> Any:
     )
     signature.check_inputs(inputs)
     signature.check_contents([tensor.data for tensor in inputs])
-    answers = _answers(workflow, RequestArrived(1, workflow, inputs, statics, Terms(deadline_ns=2**62)))
+    terms, facts = Terms(deadline_ns=NO_DEADLINE_NS), partial(RequestFacts, f"run-{secrets.token_hex(4)}")
+    answers = _answers(workflow, RequestArrived(1, workflow, inputs, statics, terms, facts=facts))
     return answers if workflow.is_streaming else next(answers)
 
 
@@ -180,7 +183,7 @@ def _execute(action: DispatchBatch, residents: ResidentTable, noticed: dict[str,
         for column in zip(*action.operands, strict=True)
     ]
     with _interruptible(), _watching(action, columns, noticed):
-        result = _executor(action.program).run(columns, action.statics, chain=action.chain)
+        result = _executor(action.program).run(columns, action.statics, chain=action.chain, seen=action.seen)
     if isinstance(result, BatchError):
         return BatchFailed(
             action.replica_id, action.batch_id, result.error_type, result.message, result.traceback, input_at=result.input_at

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from queue import Empty, SimpleQueue
 from weakref import WeakKeyDictionary
@@ -47,7 +48,8 @@ class LocalCalls:
         executor, calls = _load(action.program)
         call = self._running[action.batch_id] = _LocalCall(action, calls, self._events)
         columns = [[_array(tensor) for tensor in column] for column in zip(*action.operands, strict=True)]
-        calls.start(call.call_id, lambda: executor.arguments(columns, action.statics), call, max_parts=action.max_parts)
+        arguments = partial(executor.arguments, columns, action.statics)
+        calls.start(call.call_id, arguments, call, max_parts=action.max_parts, seen=action.seen)
 
     def control(self, action: BatchControl) -> None:
         """Passes on what the engine says to a call, unless it has ended."""

@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 from dyorc.authoring.signature import Signature, StaticValue
+from dyorc.core.request import RequestInfo
 from dyorc.errors import InvalidInputError, WorkflowError
 
 
@@ -30,6 +31,10 @@ class CallRecorder(Protocol):
             tensors: Refs, or values to convert to tensors.
             streams: What is passed for parameters that are streams.
         """
+        ...
+
+    def request_info(self) -> RequestInfo:
+        """Returns the request for which the workflow runs."""
         ...
 
     def mistake(self, error: InvalidInputError) -> WorkflowError:

@@ -86,6 +86,7 @@ class ProgramOptions:
             ``async`` share an event loop. None: the program is a group of its own.
         max_resident_bytes: How many bytes of residents a process of its group may hold; the smallest of the group counts.
             None: no limit.
+        sees_requests: Whether its code may call `dyorc.request` or `dyorc.requests`; what these return travels with each call.
         max_batch_cost: Most that the calls of a batch may cost together, beside `max_batch_size`. A call that costs more by
             itself runs alone.
         cost: What a call costs: a pure function of its inputs, by their names, as many as it takes: of a tensor it gets an object
@@ -114,6 +115,7 @@ class ProgramOptions:
     max_resident_bytes: int | None = None
     max_batch_cost: float | None = None
     cost: Callable[..., float] | None = None
+    sees_requests: bool = False
 
     def check_plan(self, owner: str) -> None:
         """Checks that its plan can be served with the other options.
@@ -198,7 +200,7 @@ class ProgramOptions:
 
 
 _CHECKS: Mapping[str, Check] = {
-    **dict.fromkeys(("batched", "in_process", "pure", "idempotent", "warmup", "batch_invariant"), BOOL),
+    **dict.fromkeys(("batched", "in_process", "pure", "idempotent", "warmup", "batch_invariant", "sees_requests"), BOOL),
     **dict.fromkeys(("max_batch_size", "max_queued_calls", "max_parts"), POSITIVE_COUNT),
     **dict.fromkeys(("max_ongoing", "max_resident_bytes"), OPTIONAL_POSITIVE_COUNT),
     "group": ("a text, or None", lambda value: value is None or (isinstance(value, str) and bool(_NAME.fullmatch(value)))),

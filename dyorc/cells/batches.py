@@ -10,6 +10,7 @@ from typing import Protocol
 from dyorc.authoring.resident import ChainLink
 from dyorc.authoring.signature import StaticValue
 from dyorc.cells.program_tensors import ProgramResults
+from dyorc.core.request import RequestInfo
 from dyorc.core.tensor import BlockId, TensorRef
 from dyorc.core.trace_context import TraceContext
 from dyorc.engine.events import BatchDone, BatchFailed
@@ -57,8 +58,7 @@ class LocalBatch:
         inputs: The digests of its calls' requests, if they are to be noted.
         span: The batch's span, if it is traced.
         inbox: Reads inputs in place; None if none is.
-        chain: See `DispatchBatch`.
-        max_parts: See `DispatchBatch`.
+        chain, max_parts, seen: See `DispatchBatch`.
         lost: Blocks that were freed while they were read in place, known once the batch has ended.
     """
 
@@ -77,6 +77,7 @@ class LocalBatch:
     inbox: Inbox | None = None
     chain: Sequence[ChainLink] = ()
     max_parts: int = 0
+    seen: Sequence[RequestInfo] = ()
     lost: list[BlockId] = field(default_factory=list[BlockId])
 
     def done(self) -> None:
@@ -118,7 +119,7 @@ class BatchOutcome:
 def run_batch(batch: LocalBatch, executor: ProgramExecutor, results: ProgramResults) -> BatchOutcome:
     """Runs a batch and copies its results."""
     num_waits, process_s, wall_s, cpu_s = _num_waits(), time.process_time(), time.perf_counter(), time.thread_time()
-    result = executor.run(batch.columns, batch.statics, results.reserve, batch.span, batch.chain)
+    result = executor.run(batch.columns, batch.statics, results.reserve, batch.span, batch.chain, batch.seen)
     event: BatchDone | BatchFailed | None
     if isinstance(result, BatchError):
         event = BatchFailed(

@@ -149,7 +149,7 @@ class HostedCalls:
         self._running[batch.batch_id] = call
         self._note_inputs()
         arguments = partial(call.arguments, self._executor, columns)
-        self._calls.start(batch.batch_id, arguments, call, max_parts=batch.max_parts, span=batch.span)
+        self._calls.start(batch.batch_id, arguments, call, max_parts=batch.max_parts, span=batch.span, seen=batch.seen)
 
     def _results(self) -> ProgramResults:
         """Returns where the results of one call go: what it has reserved is its own."""

@@ -246,7 +246,7 @@ class LocalFleet:
             batch = LocalBatch(
                 action.replica_id, action.batch_id, len(action.operands), columns, action.statics, stored, gather_s,
                 () if moves is None else moves.take(), action.room_share, _digests(action.inputs) if action.inputs else (),
-                action.is_suspect, action.span, inbox, action.chain, action.max_parts,
+                action.is_suspect, action.span, inbox, action.chain, action.max_parts, action.seen,
             )  # fmt: skip
             if hosted.is_inline:
                 self._due.append((hosted, batch, partial(self._run, hosted, action, stored, gather, fetched)))

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeAlias
 import msgspec
 
 from dyorc.authoring.signature import StaticValue
+from dyorc.core.request import RequestFacts
 from dyorc.core.tensor import BlockId
 from dyorc.core.trace_context import TraceContext
 from dyorc.errors import InvalidInputError
@@ -34,8 +35,8 @@ class GatewayHello(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class SubmitRequest(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Gateway: run this model. `timeout_s` is the time that is left. `is_recorded`: send its trace with the answer. The other
-    fields are those of `Terms`."""
+    """Gateway: run this model. `timeout_s` is the time that is left. `is_recorded`: send its trace with the answer.
+    `facts`: what code may know of it. The other fields are those of `Terms`."""
 
     request_id: int
     model: str
@@ -50,6 +51,7 @@ class SubmitRequest(msgspec.Struct, frozen=True, array_like=True, tag=1):
     span: TraceContext | None = None
     waits_for_effects: bool = False
     is_shadow: bool = False
+    facts: RequestFacts = RequestFacts()
 
 
 class CancelRequest(msgspec.Struct, frozen=True, array_like=True, tag=2):

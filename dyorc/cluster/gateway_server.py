@@ -234,7 +234,7 @@ class GatewayServer:
             waits_for_effects=submit.waits_for_effects, is_shadow=submit.is_shadow,
         )  # fmt: skip
         identity = identity_of(workflow.name, inputs, submit.statics, self._tensors)
-        arrived = RequestArrived(number, workflow, inputs, submit.statics, terms, identity, story)
+        arrived = RequestArrived(number, workflow, inputs, submit.statics, terms, identity, story, lambda: submit.facts)
         self._run(RemoteRequest(session, submit.request_id, arrived, identity))
 
     def _run(self, request: RemoteRequest) -> None:

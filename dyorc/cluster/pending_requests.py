@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from dyorc.answering.requests_in_flight import RequestInFlight
 from dyorc.cluster.cluster_messages import SubmitRequest
+from dyorc.core.request import RequestFacts
 from dyorc.core.tensor import TensorRef, blocks_of
 from dyorc.models.submission import Submission
 from dyorc.transport.column_codec import ColumnHeader
@@ -54,6 +55,7 @@ class PendingRequest:
             None if recorded is None else recorded.origin.span,
             terms.waits_for_effects,
             terms.is_shadow,
+            RequestFacts() if submission.facts is None else submission.facts(),
         )
 
 

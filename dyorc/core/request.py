@@ -1,10 +1,15 @@
-"""Contracts about a request: the terms on which it is served, and the object that gets its answer."""
+"""Contracts about a request: the terms on which it is served, what code may know of it, and the object that gets its answer."""
 
+import time
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from dyorc.core.arrays import Array
+from dyorc.core.trace_context import TraceContext
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +33,9 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     is_shadow: bool = False
 
 
+NO_DEADLINE_NS = 2**62
+"""A deadline that never comes, for requests that have none."""
+
 SHADOW_TENANT = "(shadow)"
 """The tenant of copies of requests; no key's tenant can have this name."""
 
@@ -35,6 +43,73 @@ SHADOW_TENANT = "(shadow)"
 def counted_name(workflow: str, terms: Terms) -> str:
     """Returns the name under which a request of a workflow is counted."""
     return f"{workflow} (shadow)" if terms.is_shadow else workflow
+
+
+class RequestFacts(msgspec.Struct, frozen=True, array_like=True):
+    """What is known of a request besides its terms and inputs.
+
+    Attributes:
+        request_id: As its client knows it.
+        trace: Its span, or its caller's if it has none.
+        headers: Those that the settings choose, with names in lower case.
+    """
+
+    request_id: str = ""
+    trace: TraceContext | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class RequestInfo(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """The request for which code runs; `dyorc.request` returns it. Read-only.
+
+    Attributes:
+        id: As its client knows it: given by the client (``X-Request-Id``, or in its body), or generated.
+        tenant: Who sent it; empty without keys.
+        priority: 1 is the highest; 0 means none.
+        trace: Its place in a trace: its own span, or that of its caller; None if it has none.
+    """
+
+    id: str = ""
+    tenant: str = ""
+    priority: int = 0
+    trace: TraceContext | None = None
+    _headers: tuple[tuple[str, str], ...] = ()
+    _deadline_ns: int | None = None
+
+    @classmethod
+    def of(cls, facts: RequestFacts, terms: Terms, deadline_ns: int | None) -> "RequestInfo":
+        """Returns what code may know of a request with a deadline on the monotonic clock."""
+        return cls(
+            id=facts.request_id, tenant=terms.tenant, priority=terms.priority, trace=facts.trace, _headers=facts.headers,
+            _deadline_ns=deadline_ns,
+        )  # fmt: skip
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Headers of its HTTP request, or metadata of its gRPC call: those that the setting ``gateway.shown_headers`` names, by
+        their names in lower case."""
+        return MappingProxyType(dict(self._headers))
+
+    @property
+    def deadline_s(self) -> float | None:
+        """When its answer must be ready, in Unix time; None: at no time. A clock: not for a workflow's decisions."""
+        return None if self._deadline_ns is None else time.time() + (self._deadline_ns - time.monotonic_ns()) / 1e9
+
+    @property
+    def left_s(self) -> float | None:
+        """How many seconds are left, at least 0; None: it has no deadline. A clock: not for a workflow's decisions."""
+        return None if self._deadline_ns is None else max(0.0, (self._deadline_ns - time.monotonic_ns()) / 1e9)
+
+
+def shifted(requests: Sequence[RequestInfo], by_ns: int) -> tuple[RequestInfo, ...]:
+    """Returns the same with deadlines on another clock: a message has them from its own time on, since machines' monotonic clocks
+    differ."""
+    return tuple(
+        [
+            info if info._deadline_ns is None else replace(info, _deadline_ns=info._deadline_ns + by_ns)  # pyright: ignore[reportPrivateUsage]
+            for info in requests
+        ]
+    )
 
 
 T = TypeVar("T")

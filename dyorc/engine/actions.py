@@ -9,6 +9,7 @@ import msgspec
 from dyorc.authoring.program import Program
 from dyorc.authoring.resident import ChainLink
 from dyorc.authoring.signature import StaticValue
+from dyorc.core.request import RequestInfo
 from dyorc.core.tensor import BlockId, TensorRef
 from dyorc.core.trace_context import TraceContext
 from dyorc.errors import DyOrcError
@@ -40,6 +41,7 @@ class DispatchBatch(msgspec.Struct, frozen=True):
         max_parts: For a program that yields: how many parts it may send before `GrantParts` allows more.
         chain: If not empty, the program's ``rebuild`` runs instead, for a chain of these calls. The batch has one call then: its
             operands are the inputs of all of them, in order, without residents; its outputs are the residents alone.
+        seen: The request of each of its calls, if the program asks for it (`sees_requests`).
     """
 
     replica_id: str
@@ -55,6 +57,7 @@ class DispatchBatch(msgspec.Struct, frozen=True):
     requests: Sequence[int] = ()
     max_parts: int = 0
     chain: Sequence[ChainLink] = ()
+    seen: Sequence[RequestInfo] = ()
 
 
 class GrantParts(msgspec.Struct, frozen=True):

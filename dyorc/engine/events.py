@@ -1,6 +1,6 @@
 """Events: everything that the engine learns from its shell."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -8,7 +8,7 @@ import msgspec
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
-from dyorc.core.request import Terms
+from dyorc.core.request import RequestFacts, Terms
 from dyorc.core.tensor import BlockId, TensorRef
 from dyorc.engine.request_trace import Move, RequestTrace
 from dyorc.errors import DyOrcError
@@ -16,7 +16,7 @@ from dyorc.errors import DyOrcError
 
 class RequestArrived(msgspec.Struct, frozen=True):
     """A checked request. `identity` is equal for requests with the same inputs; None if unknown. `story` is filled with what
-    happens to it, if it is recorded."""
+    happens to it, if it is recorded. `facts` returns what code may know of it besides its terms; None: nothing."""
 
     request_id: int
     workflow: Workflow
@@ -25,6 +25,7 @@ class RequestArrived(msgspec.Struct, frozen=True):
     terms: Terms = Terms()
     identity: Hashable = None
     story: RequestTrace | None = None
+    facts: Callable[[], RequestFacts] | None = None
 
 
 class SuspectInput(msgspec.Struct, frozen=True):

@@ -27,6 +27,7 @@ from typing import Self
 from dyorc.core.request import Terms
 from dyorc.errors import CapacityError, TenantLimitError
 from dyorc.gateway.peer_processes import CountsElsewhere, TenantCounts
+from dyorc.gateway.request_senders import RequestSender
 from dyorc.gateway.tenants import Tenant
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.metric import BoundedLabels
@@ -103,9 +104,10 @@ class Ticket:
     Attributes:
         arrived_ns: When the request's first byte came, on the monotonic clock, so that its time counts from then; set by the
             shell that knows it. None: time counts from when the request was read.
+        sender: Knows its ids and headers; set by the shell. None: code learns nothing of them.
     """
 
-    __slots__ = ("_account", "_admission", "_epoch", "_num_bytes", "_since_s", "_tenant", "arrived_ns")
+    __slots__ = ("_account", "_admission", "_epoch", "_num_bytes", "_since_s", "_tenant", "arrived_ns", "sender")
 
     def __init__(self, admission: "Admission", tenant: Tenant, account: _Account, num_bytes: int, since_s: float) -> None:
         self._epoch = admission.epoch
@@ -115,6 +117,7 @@ class Ticket:
         self._num_bytes = num_bytes
         self._since_s = since_s
         self.arrived_ns: int | None = None
+        self.sender: RequestSender | None = None
 
     def __enter__(self) -> Self:
         return self

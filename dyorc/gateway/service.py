@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from dyorc.config import GatewayConfig
 from dyorc.core.arrays import Array
-from dyorc.core.request import Receiver, Terms
+from dyorc.core.request import Receiver, RequestFacts, Terms
 from dyorc.errors import AnswerTooLargeError, InvalidInputError, UnsupportedError
 from dyorc.gateway.access import Access
 from dyorc.gateway.admission import Admission, Ticket
@@ -24,6 +24,7 @@ from dyorc.gateway.origins import Origins
 from dyorc.gateway.peer_processes import NoPeers, PeerProcesses
 from dyorc.gateway.readiness import repository_index
 from dyorc.gateway.request_memory import RequestMemory
+from dyorc.gateway.request_senders import facts_of
 from dyorc.gateway.server_view import ServerView
 from dyorc.gateway.shadow_requests import ShadowRequests
 from dyorc.gateway.shedding import LoopLag, Shedding
@@ -58,6 +59,7 @@ class InferenceService:
         peers: The other processes of the server.
         server_view: What concerns all processes of the server.
         deployments: Changes which versions are served; None if that is impossible.
+        shown_headers: Names of headers that code may see.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class InferenceService:
         self.off_loop = ThreadOffload("dyorc-requests")
         self.origins = origins or Origins()
         self._recorder = self.origins.recorder
+        self.shown_headers = frozenset(name.encode() for name in config.shown_headers)
         self.server_view = ServerView(backend, self.clients, self.peers, self.catalog.tallies)
         self.deployments: Deployments | None = None
         self.shedding = Shedding(LoopLag()) if config.shed else None
@@ -182,7 +185,8 @@ class InferenceService:
         terms = self._terms(ticket, request, timeout_s, priority)
         if waits_for_effects:
             terms = replace(terms, waits_for_effects=True)
-        submission = Submission(model.key, request.arrays, request.statics, terms, origin, memory.body, self._recorder)
+        facts = self._facts(ticket)
+        submission = Submission(model.key, request.arrays, request.statics, terms, origin, memory.body, self._recorder, facts)
         take = self._limited(model, take)
         if self.catalog.watched and (watched := self.versions.begin(model, submission)) is not None:
             return await self._infer_watched(submission, take, started, watched)
@@ -226,7 +230,8 @@ class InferenceService:
         """
         _refuse_streaming(model)
         terms = self._terms(ticket, request, timeout_s, priority)
-        submission = Submission(model.key, arrays, request.statics, terms, origin, body, self._recorder)
+        facts = self._facts(ticket)
+        submission = Submission(model.key, arrays, request.statics, terms, origin, body, self._recorder, facts)
         if self.catalog.watched and (watched := self.versions.begin(model, submission)) is not None:
             return self._submit_watched(submission, receiver, watched)
         return self.backend.submit(submission, receiver)
@@ -264,9 +269,13 @@ class InferenceService:
         A model that does not stream has one part. Arguments and errors are those of `infer`. Close it if you stop early.
         """
         terms = self._terms(ticket, request, timeout_s, priority)
-        submission = Submission(model.key, request.arrays, request.statics, terms, origin, memory.body, self._recorder)
+        facts = self._facts(ticket)
+        submission = Submission(model.key, request.arrays, request.statics, terms, origin, memory.body, self._recorder, facts)
         parts = self.backend.stream(submission, take=self._limited(model, take), started=started)
         return watch_parts(parts, partial(self.versions.begin, model, submission)) if self.catalog.watched else parts
+
+    def _facts(self, ticket: Ticket) -> Callable[[], RequestFacts] | None:
+        return None if ticket.sender is None else partial(facts_of, ticket.sender, self.shown_headers)
 
     def _terms(self, ticket: Ticket, request: InferRequest, timeout_s: float | None, priority: int) -> Terms:
         limit_s = request.timeout_s

@@ -7,7 +7,7 @@ import msgspec
 
 from dyorc.authoring.signature import StaticValue
 from dyorc.core.arrays import Array
-from dyorc.core.request import Terms
+from dyorc.core.request import RequestFacts, Terms
 from dyorc.models.offers import ModelKey
 from dyorc.telemetry.record import Origin, RequestRecorder
 from dyorc.transport.arena import ArenaBody
@@ -22,6 +22,7 @@ class Submission(msgspec.Struct, frozen=True):
     Attributes:
         origin: Where it comes from, with the story of its execution; None: it is not recorded.
         recorder: Gets its record when it has ended, if it has an origin.
+        facts: Returns what code may know of it besides its terms; None: nothing.
         body: The memory that already holds inputs, if any. The submitter drops it.
     """
 
@@ -32,3 +33,4 @@ class Submission(msgspec.Struct, frozen=True):
     origin: Origin | None = None
     body: ArenaBody | None = None
     recorder: RequestRecorder | None = None
+    facts: Callable[[], RequestFacts] | None = None

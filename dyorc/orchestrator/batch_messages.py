@@ -1,11 +1,13 @@
 """Batches as messages: what goes to a replica for one, and what its answers mean to the engine."""
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import structlog
 
 from dyorc.answering.tensor_exchange import Tensors
+from dyorc.core.request import shifted
 from dyorc.core.tensor import DType, TensorRef, is_resident
 from dyorc.engine.actions import BatchControl, CancelBatch, DispatchBatch, FeedPart, GrantParts
 from dyorc.engine.events import BatchDone, BatchFailed, BatchPart, Event, InputPartsTaken, TensorsLost
@@ -66,7 +68,7 @@ class BatchMessages:
                 headers, frames, holders = self._tensors.pack(action.operands)
             request = BatchRequest(
                 action.batch_id, tuple(headers), action.statics, holders, action.room_share, action.span, action.max_parts,
-                tuple(action.chain),
+                tuple(action.chain), shifted(action.seen, -time.monotonic_ns()),
             )  # fmt: skip
             return [encode(request), *frames]
         except InputsLostError as error:

@@ -287,7 +287,9 @@ class Orchestrator:
         recorded = RecordedRequest.begin(request_id, submission)
         story = None if recorded is None else recorded.story
         is_alone = self._answers.open(request_id, RequestInFlight(receiver, identity, recorded, stream))
-        arrived = RequestArrived(request_id, workflow, tensors, submission.statics, submission.terms, identity, story)
+        arrived = RequestArrived(
+            request_id, workflow, tensors, submission.statics, submission.terms, identity, story, submission.facts
+        )
         self._arrive(arrived, is_alone and not self._owners)
         return request_id
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dyorc.core.request import shifted
 from dyorc.engine.request_trace import Move
 from dyorc.errors import TransportError
 from dyorc.replica.executor import BatchError, BatchResult, ProgramExecutor
@@ -69,7 +70,8 @@ class BatchRunner:
             columns = self._read(request, frames)
             fetch_s = time.perf_counter() - started_s
             moves = self._inbox.moves.take()
-            result = self._executor.run(columns, request.statics, self._outbox.reserve, request.span, request.chain)
+            seen = shifted(request.seen, time.monotonic_ns())
+            result = self._executor.run(columns, request.statics, self._outbox.reserve, request.span, request.chain, seen)
             self._inbox.check()
             if isinstance(result, BatchResult):
                 return self._hand_out(request, result, fetch_s, moves)

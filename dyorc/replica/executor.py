@@ -20,11 +20,13 @@ from typing import Any, cast
 import numpy as np
 
 from dyorc.authoring.array_memory import Reserve, reserve_for_results
+from dyorc.authoring.current_request import RowRequests, row_requests
 from dyorc.authoring.program import Program, num_threads
 from dyorc.authoring.resident import ChainCall, ChainLink
 from dyorc.authoring.signature import StaticSpec, StaticValue
 from dyorc.authoring.spec import Framework, TensorSpec, ValueSpec
 from dyorc.core.arrays import Array, dtype_of, numpy_to_torch
+from dyorc.core.request import RequestInfo
 from dyorc.core.tensor import Shape
 from dyorc.core.trace_context import TraceContext
 from dyorc.errors import InvalidInputError, ProgramLoadError, bounded, text_of, traceback_of, type_name
@@ -194,6 +196,7 @@ class ProgramExecutor:
         reserve: Reserve | None = None,
         span: TraceContext | None = None,
         chain: Sequence[ChainLink] = (),
+        seen: Sequence[RequestInfo] = (),
     ) -> BatchResult | BatchError:
         """Runs one batch.
 
@@ -202,17 +205,19 @@ class ProgramExecutor:
             statics: Values of the static parameters, the same for all calls.
             reserve: Provides memory for results, if the program requests it (`dyorc.empty`).
             span: The batch's span, if it is traced.
-            chain: See `DispatchBatch`.
+            chain, seen: See `DispatchBatch`.
         """
         if chain:
             return self._rebuild(columns, chain)
         if self._keeps_state:
             reserve = None  # what a resident refers to must not end with a result
         if self._program.options.batch_invariant and columns and len(columns[0]) > 1:
-            return self._run_each(columns, statics, span)
+            return self._run_each(columns, statics, span, seen)
         try:
             started_s = time.perf_counter()
             token = reserve_for_results.set(reserve)
+            sees_requests = self._program.options.sees_requests
+            of_requests = row_requests.set(self.row_requests(seen, len(columns[0]) if columns else 1) if sees_requests else ())
             try:
                 with self._without_gradients():
                     arguments = self._arguments(columns, statics)
@@ -223,19 +228,36 @@ class ProgramExecutor:
                     del arguments, returned
             finally:
                 reserve_for_results.reset(token)
+                row_requests.reset(of_requests)
             ended_s = time.perf_counter()
             return BatchResult(outputs, ended_s - started_s, stacked_s - started_s, ended_s - returned_s)
         except BaseException as error:
             return BatchError.of(error)
 
+    def row_requests(self, seen: Sequence[RequestInfo], num_calls: int = 1) -> RowRequests:
+        """Returns what a batch's code may know of its requests.
+
+        Args:
+            seen: See `DispatchBatch`. None at all, as for a batch of zeros, are requests of which nothing is known.
+        """
+        options = self._program.options
+        if not options.sees_requests:
+            return ()
+        rows = tuple(seen) or (RequestInfo(),) * num_calls
+        return rows if options.batched else rows[0]
+
     def _run_each(
-        self, columns: Sequence[Rows], statics: Sequence[StaticValue], span: TraceContext | None
+        self,
+        columns: Sequence[Rows],
+        statics: Sequence[StaticValue],
+        span: TraceContext | None,
+        seen: Sequence[RequestInfo],
     ) -> BatchResult | BatchError:
         """Runs the calls of a batch one by one: kernels choose their order of summation by a batch's size and a row's place."""
         outputs: list[Any] = [ResidentRows() if spec.is_resident else [] for spec in self._outputs.tensors]
         execute_s = stack_s = split_s = 0.0
         for at in range(len(columns[0])):
-            result = self.run([rows[at : at + 1] for rows in columns], statics, None, span)
+            result = self.run([rows[at : at + 1] for rows in columns], statics, None, span, seen=seen[at : at + 1])
             if isinstance(result, BatchError):
                 return result
             for column, rows in zip(outputs, result.outputs, strict=True):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from dyorc.core.request import shifted
 from dyorc.errors import TransportError
 from dyorc.replica.batch_receiver import BatchReceiver, ReadyMessages
 from dyorc.replica.executor import BatchError, ProgramExecutor
@@ -83,6 +84,7 @@ class OngoingBatches:
             batch,
             max_parts=request.max_parts,
             span=request.span,
+            seen=shifted(request.seen, time.monotonic_ns()),
         )
 
     def control(self, message: PartGrant | PartFeed | Cancel, frames: Sequence[Frame]) -> None:

@@ -11,10 +11,12 @@ from typing import Any, Protocol
 
 from dyorc.authoring.array_memory import Reserve, reserve_for_results
 from dyorc.authoring.call_style import CallStyle
+from dyorc.authoring.current_request import RowRequests, row_requests
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StreamSpec
 from dyorc.authoring.spec import Framework, TensorSpec, ValueSpec
 from dyorc.core.arrays import Array, numpy_to_torch
+from dyorc.core.request import RequestInfo
 from dyorc.core.trace_context import TraceContext
 from dyorc.errors import InvalidInputError
 from dyorc.replica.executor import ProgramExecutor
@@ -72,8 +74,9 @@ class CallReceiver(Protocol):
 class _Call:
     """One call that runs."""
 
-    def __init__(self, receiver: CallReceiver, streams: Sequence[InputStream], max_parts: int) -> None:
+    def __init__(self, receiver: CallReceiver, streams: Sequence[InputStream], max_parts: int, requests: RowRequests) -> None:
         self.receiver = receiver
+        self.requests = requests
         self.streams = streams
         self.task: asyncio.Task[None] | None = None
         self.has_begun = False
@@ -144,6 +147,7 @@ class OngoingCalls:
         *,
         max_parts: int = 0,
         span: TraceContext | None = None,
+        seen: Sequence[RequestInfo] = (),
     ) -> None:
         """Starts a call.
 
@@ -152,8 +156,9 @@ class OngoingCalls:
                 fails the call.
             max_parts: How many parts it may send before it is granted more.
             span: The call's span, if it is traced.
+            seen: See `DispatchBatch`.
         """
-        self._loop.post(lambda: self._start(call_id, arguments, receiver, max_parts, span))
+        self._loop.post(lambda: self._start(call_id, arguments, receiver, max_parts, span, seen))
 
     def grant(self, call_id: int, max_parts: int) -> None:
         """Lets a call send up to so many parts, in all since its start."""
@@ -223,9 +228,10 @@ class OngoingCalls:
         receiver: CallReceiver,
         max_parts: int,
         span: TraceContext | None,
+        seen: Sequence[RequestInfo],
     ) -> None:
         streams = [InputStream(lambda num_taken, stream=at: receiver.taken(stream, num_taken)) for at in range(len(self._specs))]
-        call = self._calls[call_id] = _Call(receiver, streams, max_parts)
+        call = self._calls[call_id] = _Call(receiver, streams, max_parts, self._executor.row_requests(seen))
         call.task = self._loop.start(self._run(call_id, call, arguments, span), self._loop.new_context())
         for stream in streams:
             stream.owner = call.task
@@ -261,6 +267,7 @@ class OngoingCalls:
     def _enter(self, call: _Call, span: TraceContext | None) -> None:
         """Sets the call's context variables, in the present context."""
         reserve_for_results.set(call.receiver.reserve)
+        row_requests.set(call.requests)
         self._executor.enter_span(span)
 
     async def _returned(self, call: _Call, inputs: dict[str, Any]) -> Any:

@@ -18,6 +18,7 @@ from dyorc.authoring.spec import TensorSpec
 from dyorc.authoring.stream import END_OF_STREAM, NextPart, Stream
 from dyorc.authoring.workflow import Workflow
 from dyorc.core.arrays import apply_views, as_value, inline
+from dyorc.core.request import RequestInfo
 from dyorc.core.tensor import DType, TensorRef
 from dyorc.engine.guessing.prediction import Distribution
 from dyorc.engine.model.futures import Argument, Future, FutureState, Outcome
@@ -79,6 +80,10 @@ class _PlainRun:
         if program.is_streaming:
             return tuple([value_of(program, [part, *values]) for part in parts])
         return (value_of(program, [*parts, *values]),)
+
+    def request_info(self) -> RequestInfo:
+        """Returns a request of which nothing is known."""
+        return RequestInfo()
 
     def mistake(self, error: InvalidInputError) -> WorkflowError:
         """Returns the workflow's own error."""

@@ -11,6 +11,7 @@ import msgspec
 
 from dyorc.authoring.resident import ChainLink
 from dyorc.authoring.signature import StaticValue
+from dyorc.core.request import RequestInfo
 from dyorc.core.tensor import BlockId
 from dyorc.core.trace_context import TraceContext
 from dyorc.engine.request_trace import Move
@@ -108,7 +109,8 @@ class BatchRequest(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
     `holders` are the owners of the arenas that its columns point to. If there is no room for its results, they may wait for
     `room_share` of the replica's longest wait. Spans of the program's code are children of `span`, if there is one. A program
-    that yields may send `max_parts` parts, until `PartGrant` allows more. For `chain`, see `DispatchBatch`.
+    that yields may send `max_parts` parts, until `PartGrant` allows more. For `chain` and `seen`, see `DispatchBatch`; deadlines
+    in `seen` count from when the message was sent.
     """
 
     batch_id: int
@@ -119,6 +121,7 @@ class BatchRequest(msgspec.Struct, frozen=True, array_like=True, tag=3):
     span: TraceContext | None = None
     max_parts: int = 0
     chain: tuple[ChainLink, ...] = ()
+    seen: tuple[RequestInfo, ...] = ()
 
 
 class BatchReply(msgspec.Struct, frozen=True, array_like=True, tag=4):

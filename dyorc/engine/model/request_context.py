@@ -1,10 +1,10 @@
 """What the scheduler knows about a request: priority, tenant, budget for guesses."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 import msgspec
 
-from dyorc.core.request import Terms
+from dyorc.core.request import NO_DEADLINE_NS, RequestFacts, RequestInfo, Terms
 from dyorc.engine.engine_statistics import ModelRecord
 from dyorc.engine.model.speculation_budget import Round, SpeculationBudget
 from dyorc.engine.request_trace import RequestTrace
@@ -55,6 +55,9 @@ class RequestContext(msgspec.Struct, eq=False, gc=False):
         record: Where the workflow's requests are counted.
         round: Says whether the request guesses, and collects the time that it takes.
         story: What happens to the request, if it is recorded.
+        terms: Those of the request.
+        facts: Returns what is known of it besides; None: nothing.
+        info: What code may know of it, once that was asked for.
         can_be_dropped: Whether the request may be failed because it will be late: it is not answered and has had no effect.
     """
 
@@ -67,4 +70,15 @@ class RequestContext(msgspec.Struct, eq=False, gc=False):
     number: int = 0
     identity: Hashable = None
     story: RequestTrace | None = None
+    terms: Terms = Terms()
+    facts: Callable[[], RequestFacts] | None = None
+    info: RequestInfo | None = None
     can_be_dropped: bool = True
+
+    def request_info(self) -> RequestInfo:
+        """Returns what code may know of the request; always the same object."""
+        if self.info is None:
+            facts = RequestFacts() if self.facts is None else self.facts()
+            deadline_ns = self.order.deadline_ns
+            self.info = RequestInfo.of(facts, self.terms, deadline_ns if deadline_ns < NO_DEADLINE_NS else None)
+        return self.info

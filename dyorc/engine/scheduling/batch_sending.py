@@ -87,6 +87,7 @@ class BatchSender:
         dispatch = DispatchBatch(
             replica.replica_id, batch.batch_id, pool.program, operands, calls[0].statics, formed.reason, share,
             inputs, calls[0].is_suspect, None if batch.trace is None else batch.trace.span, requests, max_parts, calls[0].chain,
+            [call.context.request_info() for call in calls] if options.sees_requests else (),
         )  # fmt: skip
         self._turn.actions.append(dispatch)
 

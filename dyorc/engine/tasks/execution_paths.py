@@ -17,6 +17,7 @@ from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.stream import END_OF_STREAM, NextPart, Stream
 from dyorc.authoring.workflow import Workflow
+from dyorc.core.request import RequestInfo
 from dyorc.engine.model.futures import FAILED, PENDING, READY, Argument, Outcome, read_array, read_ref
 from dyorc.engine.model.journal import BranchPoint, Entry, StepInterrupted, StreamPart
 from dyorc.engine.model.part_list import PartList, StreamArgument
@@ -355,6 +356,10 @@ class ExecutionPath:
         if entry.parts is not None:
             return Stream(entry.parts, signature.outputs)
         return Ref(entry.future, signature.outputs)
+
+    def request_info(self) -> RequestInfo:
+        """Returns the request for which it runs."""
+        return self._owner.request_info()
 
     def mistake(self, error: InvalidInputError) -> WorkflowError:
         """Returns the workflow's own error for a call that it makes with arguments that do not fit. Its code may catch it."""

@@ -61,7 +61,17 @@ class RequestLifecycle:
         budget, of_round = speculator.budget(workflow), speculator.round(workflow, now_ns)
         record, request_id = self._statistics.of_workflow(counted_name(workflow.name, terms)), event.request_id
         context = RequestContext(
-            order, terms.tenant, terms.weight, budget, record, of_round, request_id, event.identity, event.story
+            order,
+            terms.tenant,
+            terms.weight,
+            budget,
+            record,
+            of_round,
+            request_id,
+            event.identity,
+            event.story,
+            terms,
+            event.facts,
         )
         request = Request(request_id, context, now_ns)
         request.waits_for_effects = workflow.wait_for_effects or terms.waits_for_effects

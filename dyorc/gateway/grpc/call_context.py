@@ -7,12 +7,14 @@ only how much of that time is left.
 """
 
 import time
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from dyorc.gateway.access import Access
+from dyorc.gateway.request_ids import Ids, headers_in_metadata
 from dyorc.gateway.shedding import Shedding
 from dyorc.gateway.tenants import Tenant
-from dyorc.protocol.header_names import API_KEY, AUTHORIZATION
+from dyorc.protocol.header_names import API_KEY, AUTHORIZATION, Header
 
 
 def tenant_of(access: Access, context: Any) -> Tenant:
@@ -56,3 +58,15 @@ def check_in_time(shedding: Shedding | None, context: Any, arrived_ns: int) -> N
     refusal = shedding.refusal(arrived_ns, lambda: limit_s_of(context, arrived_ns))
     if refusal is not None:
         raise refusal
+
+
+class CallSender(NamedTuple):
+    """What `RequestSender` knows of a request by gRPC."""
+
+    ids: Ids
+    context: Any
+
+    @property
+    def sent_headers(self) -> Iterator[Header]:
+        """The call's metadata."""
+        return headers_in_metadata(self.context)

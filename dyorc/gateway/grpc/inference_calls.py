@@ -23,7 +23,7 @@ import structlog
 
 from dyorc.gateway.admission import Ticket
 from dyorc.gateway.copies import join_buffers
-from dyorc.gateway.grpc.call_context import check_in_time, limit_s_of, tenant_of
+from dyorc.gateway.grpc.call_context import CallSender, check_in_time, limit_s_of, tenant_of
 from dyorc.gateway.grpc.decoding import decode_request, model_in, parse
 from dyorc.gateway.grpc.encoding import encode_empty_final, encode_part, encode_response, encode_stream_error
 from dyorc.gateway.grpc.grpc_errors import as_dyorc_error, refuse, text_of
@@ -60,6 +60,7 @@ class ModelInfer:
             owner = tenant.name
             with service.admission.admit(tenant, len(message)) as ticket:
                 ticket.arrived_ns = arrived_ns
+                ticket.sender = CallSender(arrival.ids, context)
                 arrival = arrival.traced_as(service.origins.traced_by_metadata(context))
                 limit_s = limit_s_of(context, arrived_ns)
                 return await self._infer(message, tenant, ticket, arrival, limit_s, headers_in_metadata(context))
@@ -199,6 +200,7 @@ class _Stream:
             check_in_time(self._service.shedding, self._context, arrived_ns)
             with self._service.admission.admit(self._tenant, len(message)) as ticket, self._service.memory() as memory:
                 ticket.arrived_ns = arrived_ns
+                ticket.sender = CallSender(arrival.ids, self._context)
                 arrival = arrival.traced_as(self._service.origins.traced_by_metadata(self._context))
                 await self._run(parsed, raws, memory, ticket, arrival, turn)
         except _StreamLostError:

@@ -63,6 +63,11 @@ class AsgiExchange:
             self._ids = ids_in_headers(self._outer["headers"])
         return self._ids
 
+    @property
+    def sent_headers(self) -> list[Header]:
+        """The request's, with names in lower case."""
+        return self._outer["headers"]
+
     async def run(self, app: ASGIApp) -> None:
         """Lets an application answer it, and answers itself if that fails."""
         try:

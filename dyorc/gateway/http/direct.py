@@ -148,6 +148,7 @@ class DirectRequest:
             self._tenant = tenant.name
             model = self._model = service.model(tenant, route.model, route.version, self.exchange.head.headers)
             ticket = self._ticket = service.admission.admit(tenant, route.num_bytes)
+            ticket.sender = self.exchange
             arrays = self._decode(body)
             request = self._request
             exchange = self.exchange

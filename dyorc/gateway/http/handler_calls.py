@@ -17,7 +17,8 @@ from dyorc.authoring.program import Program
 from dyorc.authoring.signature import Signature
 from dyorc.authoring.workflow import Workflow, as_model
 from dyorc.core.arrays import Array
-from dyorc.errors import DyOrcError, PayloadTooLargeError, UnsupportedError
+from dyorc.core.request import RequestInfo, Terms
+from dyorc.errors import AuthenticationError, DyOrcError, PayloadTooLargeError, UnsupportedError
 from dyorc.gateway.admission import Ticket
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.http.authentication import key_in
@@ -28,8 +29,9 @@ from dyorc.gateway.infer_request import InferRequest
 from dyorc.gateway.origins import Arrival
 from dyorc.gateway.request_ids import Ids
 from dyorc.gateway.request_memory import RequestMemory
+from dyorc.gateway.request_senders import KnownSender, facts_of
 from dyorc.gateway.service import InferenceService
-from dyorc.gateway.tenants import Tenant
+from dyorc.gateway.tenants import ANONYMOUS, Tenant
 from dyorc.telemetry.record import Origin
 from dyorc.transport.outbox import num_bytes_of
 
@@ -135,6 +137,22 @@ class HandlerRequest:
                     for part in ready:
                         yield part
 
+    def request_info(self) -> RequestInfo:
+        """Returns what `dyorc.request` returns in the handler. Without a valid key, it has no tenant.
+
+        Raises:
+            InvalidInputError: If a header with its terms is malformed.
+        """
+        service, headers = self._service, self._scope["headers"]
+        try:
+            tenant = self._tenant()
+        except AuthenticationError:
+            tenant = ANONYMOUS
+        timeout_s = sent_timeout_s(headers)
+        deadline_ns = None if timeout_s is None else self._exchange.arrived_ns + int(timeout_s * 1e9)
+        terms = Terms(priority=sent_priority(headers), tenant=tenant.name)
+        return RequestInfo.of(facts_of(self._exchange, service.shown_headers), terms, deadline_ns)
+
     # Inside
 
     @contextlib.contextmanager
@@ -155,7 +173,7 @@ class HandlerRequest:
             num_bytes = self._num_bytes(request.arrays)
             arrival = arrival._replace(num_bytes=num_bytes, traced=service.origins.traced(ids.caller))
             with service.admission.admit(tenant, num_bytes) as ticket, service.memory() as memory:
-                ticket.arrived_ns = exchange.arrived_ns
+                ticket.arrived_ns, ticket.sender = exchange.arrived_ns, KnownSender(ids, self._scope["headers"])
                 origin = service.origins.of(request, arrival, is_named=True)
                 yield _HandlerCall(ticket, model, request, memory, origin, _taker(signature))
         except DyOrcError as error:

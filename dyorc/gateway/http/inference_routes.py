@@ -27,7 +27,7 @@ from dyorc.gateway.http.inference_answers import (
     write_answer,
     write_error,
 )
-from dyorc.gateway.http.middleware import arrival_of, ids_of, tenant_of
+from dyorc.gateway.http.middleware import EXCHANGE, arrival_of, ids_of, tenant_of
 from dyorc.gateway.http.request_bodies import BodyReader
 from dyorc.gateway.infer_request import InferRequest
 from dyorc.gateway.origins import NewSteps, note_written, steps_of
@@ -85,7 +85,7 @@ class InferenceRoutes:
             model = self._service.model(tenant, target.model, target.version, scope["headers"])
             head = read_head(scope["headers"], is_old=scope["http_version"] == "1.0")
             with self._service.admission.admit(tenant, self._bodies.expected_bytes(head)) as ticket:
-                ticket.arrived_ns = scope.get("dyorc.arrived_ns")
+                ticket.arrived_ns, ticket.sender = scope.get("dyorc.arrived_ns"), scope[EXCHANGE]
                 await self._actions[target.action](AdmittedRequest(model, head, ticket, scope, receive, send))
         except DyOrcError as error:
             ids = ids_of(scope)

@@ -29,7 +29,7 @@ from dyorc.gateway.codec.run_values import RunBody, decode_run, encode_run_json
 from dyorc.gateway.http.disconnects import CancelledWithClient
 from dyorc.gateway.http.heads import read_head
 from dyorc.gateway.http.mcp_tools import is_wrapped, tool_schemas
-from dyorc.gateway.http.middleware import arrival_of, ids_of, tenant_of
+from dyorc.gateway.http.middleware import EXCHANGE, arrival_of, ids_of, tenant_of
 from dyorc.gateway.infer_request import InferRequest
 from dyorc.gateway.origins import note_written
 from dyorc.gateway.service import InferenceService
@@ -88,7 +88,7 @@ class McpDoor:
         try:
             model = self._model(scope, params.name)
             with self._service.admission.admit(tenant_of(scope), read_head(scope["headers"]).announced_bytes or 0) as ticket:
-                ticket.arrived_ns = scope.get("dyorc.arrived_ns")
+                ticket.arrived_ns, ticket.sender = scope.get("dyorc.arrived_ns"), scope[EXCHANGE]
                 return await _Call(self._service, model, context, ticket).run(params.arguments or {})
         except DyOrcError as error:
             ids = ids_of(scope)

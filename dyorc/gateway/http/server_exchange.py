@@ -15,6 +15,7 @@ from dyorc.gateway.http.inference_answers import JSON
 from dyorc.gateway.http.middleware import EXCHANGE
 from dyorc.gateway.http.request_parser import ParsedHead
 from dyorc.gateway.request_ids import Ids, header_of, ids_in_headers, trace_header
+from dyorc.protocol.header_names import Header
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -110,6 +111,11 @@ class ServerExchange:
     def is_answered(self) -> bool:
         """Whether its answer is complete."""
         return self.writer.is_complete
+
+    @property
+    def sent_headers(self) -> list[Header]:
+        """The request's, with names in lower case."""
+        return self.head.headers
 
     @property
     def has_given_id(self) -> bool:

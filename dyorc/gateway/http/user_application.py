@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from dyorc.authoring.current_request import handled_request
 from dyorc.authoring.loading import import_place
 from dyorc.errors import ConfigurationError, DefinitionError, DyOrcError
 from dyorc.gateway.codec.http_errors import error_body, retry_headers, status_of
@@ -109,7 +110,8 @@ class UserApplication:
         """
         exchange = scope[EXCHANGE]
         exchange.is_foreign = True
-        token = current_handler.set(HandlerRequest(service, scope))
+        handler = HandlerRequest(service, scope)
+        token, of_request = current_handler.set(handler), handled_request.set(handler)
         try:
             await self._app(self._with_state(scope.get(OUTER, scope)), receive, send)
         except DyOrcError as error:
@@ -118,6 +120,7 @@ class UserApplication:
             await write_error(send, error, exchange.ids)
         finally:
             current_handler.reset(token)
+            handled_request.reset(of_request)
 
     async def connect(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Lets it answer a WebSocket, whose handler cannot call models."""

@@ -26,6 +26,7 @@ from dyorc.gateway.jobs.job_json import job_error, trace_of
 from dyorc.gateway.origins import Arrival, steps_of
 from dyorc.gateway.request_ids import Ids
 from dyorc.gateway.request_memory import RequestMemory
+from dyorc.gateway.request_senders import KnownSender
 from dyorc.gateway.service import InferenceService
 from dyorc.store.base import Body, Claim, Outcome
 
@@ -101,6 +102,7 @@ class Attempts:
     async def _infer(self, claim: Claim, ticket: Ticket, arrival: Arrival) -> Body:
         job = claim.job
         model = self._service.catalog.model(job.model_name, job.model_version)
+        ticket.sender = KnownSender(arrival.ids)
         with self.memory() as memory:
             request = self.read(claim.body, model, memory)
             origins = self._service.origins

@@ -33,7 +33,7 @@ class Desk:
 
 
 def request_of(desk: Desk, *, is_lost: bool = False) -> DirectRequest:
-    head = SimpleNamespace(answer_encoding=None, request_id="", negotiates=False)
+    head = SimpleNamespace(answer_encoding=None, request_id="", negotiates=False, caller=None)
     ids = SimpleNamespace(facts={})
     exchange: Any = SimpleNamespace(is_lost=is_lost, writer=desk.writer, has_given_id=False, ids=ids)
     route: Any = SimpleNamespace(head=head, model="m", key=None)

@@ -34,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help chart chart-golden dist test-dist images compose-test demo demo-chat demo-guarded demo-ocr demo-retrieval demo-router demo-speech screenshots prepare test test-pythons test-real test-again test-slow test-quick test-compiled test-compiled-quick compile pure lint lint-macos format protos docs docs-serve docs-picture docs-metrics docs-packages docs-reference schema
-.PHONY: test-moving equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-streams bench-openai bench-chat bench-soak bench-gateway bench-hostile
+.PHONY: test-moving equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-streams bench-openai bench-chat bench-soak bench-gateway bench-asgi bench-hostile
 .PHONY: sizes first-answer
 .PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-chat chaos-compose chaos-hosts chaos-jobs chaos-services chaos-stops clean conformance conformance-doors bench bench-full bench-loadgen peers
 
@@ -258,6 +258,9 @@ bench-chat: $(VENV)/.demo $(CHAT) .venv-peers/litserve/.made .venv-peers/mosec/.
 
 bench-gateway: $(VENV)/.demo .venv-peers/triton/.made ## One small program over HTTP and gRPC, compared with a real Triton server; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.gateway
+
+bench-asgi: $(VENV)/.dev ## DyOrc in uvicorn beside `dyorc serve`, by turns (a minute); the last line is JSON
+	$(BIN)/python -m benchmarks.focused.asgi
 
 bench-soak: $(VENV)/.dev ## 20,000 requests in a row: memory and files stay flat; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.soak

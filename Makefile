@@ -34,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help chart chart-golden dist test-dist images compose-test demo demo-chat demo-guarded demo-ocr demo-retrieval demo-router demo-speech screenshots prepare test test-pythons test-real test-again test-slow test-quick test-compiled test-compiled-quick compile pure lint lint-macos format protos docs docs-serve docs-picture docs-metrics docs-packages docs-reference schema
-.PHONY: test-moving equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-streams bench-chat bench-soak bench-gateway bench-hostile
+.PHONY: test-moving equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-streams bench-openai bench-chat bench-soak bench-gateway bench-asgi bench-hostile
 .PHONY: sizes first-answer
 .PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-chat chaos-compose chaos-hosts chaos-jobs chaos-services chaos-stops clean conformance conformance-doors bench bench-full bench-loadgen peers
 
@@ -250,11 +250,17 @@ bench-chain: $(VENV)/.demo ## A chain with 8 MB between programs, compared with 
 bench-streams: $(VENV)/.demo ## Streams through three programs, compared with Ray Serve; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.streams
 
+bench-openai: $(VENV)/.demo ## What OpenAI's form of a stream adds to the native ways to read the same parts (2 minutes); the last line is JSON
+	$(BIN)/python -m benchmarks.focused.openai_streams
+
 bench-chat: $(VENV)/.demo $(CHAT) .venv-peers/litserve/.made .venv-peers/mosec/.made ## A language model token by token under Poisson arrivals, compared with batches of whole requests and a loop by hand; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.chat
 
 bench-gateway: $(VENV)/.demo .venv-peers/triton/.made ## One small program over HTTP and gRPC, compared with a real Triton server; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.gateway
+
+bench-asgi: $(VENV)/.dev ## DyOrc in uvicorn beside `dyorc serve`, by turns (a minute); the last line is JSON
+	$(BIN)/python -m benchmarks.focused.asgi
 
 bench-soak: $(VENV)/.dev ## 20,000 requests in a row: memory and files stay flat; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.soak

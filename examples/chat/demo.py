@@ -5,7 +5,9 @@
 Its options are those of `dyorc serve`.
 """
 
+import json
 import random
+import shlex
 import statistics
 import sys
 import time
@@ -13,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from urllib.request import urlopen
 
 import torch
 from chat_model import DRAFT, MAIN, Gpt, weights_of
@@ -28,6 +31,8 @@ NUM_QUESTIONS, NUM_ALONE = 64, 16
 NUM_CLIENTS = 32
 NUM_ROUNDS = 3
 WORKFLOWS = ("chat", "chat_guarded", "chat_speculative", "best_of")
+OPENAI = "village"
+"""`chat` for clients of OpenAI's API."""
 
 
 def ask(client: dyorc.Client, workflow: str, question: str) -> str:
@@ -43,7 +48,7 @@ def main() -> None:
     questions = [draw_turn(rng).question for _ in range(NUM_QUESTIONS)]
     wanted = _show_plain_loop(questions)
     folder = Path(__file__).parent
-    targets = [f"{folder / 'workflow.py'}:{name}" for name in WORKFLOWS]
+    targets = [f"{folder / 'workflow.py'}:{name}" for name in (*WORKFLOWS, OPENAI)]
     with (
         serving(*targets, *sys.argv[1:], show=lambda line: print(f"  server | {line}", flush=True)) as server,
         dyorc.Client(server.url) as client,
@@ -51,6 +56,7 @@ def main() -> None:
     ):
         _show_parts(client, "chat", questions[0])
         _show_parts(client, "chat_speculative", questions[0])
+        _show_curl(server.url, questions[0])
         harmful = draw_harmful(rng)
         print(f"\n{harmful}\n{ask(client, 'chat_guarded', harmful)}\n")
         _show_rates(client, pool, questions, wanted)
@@ -129,6 +135,14 @@ def _show_parts(client: dyorc.Client, workflow: str, question: str) -> None:
     for part in client.stream(workflow, question=question.encode()):
         print(part.item().decode(errors="replace"), end="|", flush=True)
     print()
+
+
+def _show_curl(url: str, question: str) -> None:
+    """Shows how curl asks by OpenAI's API, and what it gets."""
+    body = json.dumps({"model": OPENAI, "messages": [{"role": "user", "content": question}]})
+    print(f"\n$ curl {url}/v1/chat/completions -d {shlex.quote(body)}")
+    with urlopen(f"{url}/v1/chat/completions", data=body.encode()) as answer:
+        print(answer.read().decode())
 
 
 if __name__ == "__main__":

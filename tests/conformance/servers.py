@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ TRITONCLIENT = ROOT / ".venv-tritonclient" / "bin" / "python"
 _SCRIPT_TIMEOUT_S = 600.0
 _OF_LIBRARIES = "/.ses"
 """A file that the libraries of the OCR example leave in the folder for temporary files."""
+UVICORN_URL = r"Uvicorn running on (\S+)"
 _NO_GRPC = "127.0.0.1:1"
 """An address where nobody listens."""
 
@@ -36,6 +38,7 @@ class Server:
     Attributes:
         in_process: Whether it runs without Ray.
         is_parted: Whether clients talk to a gateway, and an orchestrator in another process runs the programs.
+        asgi: The application that uvicorn serves instead, such as ``module:server``; it has no gRPC.
         loads_all: Whether all its models can be loaded, so that it says when it is ready.
         repeats: The server whose checks it has to pass as well; the page shows them once.
         is_tried_by_hand: Whether the checks that `tritonclient` cannot make run as well.
@@ -44,6 +47,7 @@ class Server:
     targets: Sequence[str]
     in_process: bool = False
     is_parted: bool = False
+    asgi: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     loads_all: bool = True
     repeats: str = ""
@@ -91,6 +95,7 @@ SERVERS: dict[str, Server] = {
         repeats="main",
         is_tried_by_hand=True,
     ),
+    "uvicorn": Server(targets=(), asgi="tests.conformance.asgi_models:server", repeats="main", is_tried_by_hand=True),
     "ocr": Server(targets=[f"{ROOT / 'examples' / 'ocr' / 'workflow.py'}:ocr"], in_process=True),
 }
 
@@ -106,13 +111,15 @@ def check(name: str, only: str = "") -> Iterator[Row]:
         _started(server) as process,
         tempfile.TemporaryDirectory(prefix="page-") as folder,
     ):
-        url = process.url
-        if server.loads_all:
+        url = process.wait_for(UVICORN_URL)[1] if server.asgi else process.url
+        if server.asgi:
+            pass  # its programs are loaded when it listens
+        elif server.loads_all:
             process.wait_until_ready()
         else:
             process.wait_for(r"broken: failing")
             process.wait_for(r"behave_program: ready")
-        if not process.grpc_address:
+        if not process.grpc_address and not server.asgi:
             complain("the server says no gRPC address")
         if name == "ocr":
             _draw_page(Path(folder))
@@ -127,9 +134,11 @@ def check(name: str, only: str = "") -> Iterator[Row]:
             "--only",
             only,
         ]
-        yield from _rows(command)
-        if server.is_tried_by_hand:
-            yield from _rows([sys.executable, "-m", "tests.conformance.checks_raw", url, "--only", only])
+        rows = itertools.chain(
+            _rows(command),
+            _rows([sys.executable, "-m", "tests.conformance.checks_raw", url, "--only", only]) if server.is_tried_by_hand else (),
+        )
+        yield from (row for row in rows if not (server.asgi and _is_of_our_server(row)))
         process.stop()
         left = [one for one in process.leftovers() if not one.endswith(_OF_LIBRARIES)]
         yield Row(
@@ -144,12 +153,26 @@ def check(name: str, only: str = "") -> Iterator[Row]:
 @contextmanager
 def _started(server: Server) -> Generator[ServerProcess]:
     """Starts a server; yields the process that clients talk to."""
+    if server.asgi:
+        command = [sys.executable, "-m", "uvicorn", "--port", "0", "--no-access-log", server.asgi]
+        with ServerProcess(command, folder=ROOT) as process:
+            yield process
+        return
     if not server.is_parted:
         with server_of(server.targets, in_process=server.in_process, **server.environment) as process:
             yield process
         return
     with cluster() as found, found.orchestrator(server.targets), found.gateway("--allow-client-shm") as gateway:
         yield gateway
+
+
+_OF_DEPLOYMENTS = frozenset({"load of what is served", "load and unload of an unknown model"})
+"""An application in another server has no further versions to load: its other processes would not have them."""
+
+
+def _is_of_our_server(row: Row) -> bool:
+    """Returns whether a row is about what an application in another server has not: gRPC, and versions to load."""
+    return row.transport.startswith("grpc") or row.name in _OF_DEPLOYMENTS
 
 
 def failures(name: str) -> list[str]:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not TRITONCLIENT.exists(), reason="tritonclient 
 
 
 _LONG = ("parted", "ocr")
-_NAMES = [name for name, server in SERVERS.items() if server.in_process or server.is_parted]
+_NAMES = [name for name, server in SERVERS.items() if server.in_process or server.is_parted or server.asgi]
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if name in _LONG else []) for name in _NAMES])

@@ -46,14 +46,14 @@ def tensor() -> dict[str, oip.Array]:
     return {"request": array}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session", autouse=True)
 def local_loop() -> None:
-    """Runs the workflow here once, because the loop of programs that wait stays in a process that has used `dyorc.run`."""
+    """Runs the workflow here once, before leaks are looked for: `dyorc.run` keeps the loop of programs that wait."""
     list(dyorc.run(openai_models.talker, REQUEST))
 
 
 @pytest.fixture(scope="module")
-async def stack(local_loop: None, leaves_nothing: None, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
+async def stack(leaves_nothing: None, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
     store = SqliteStore(tmp_path_factory.mktemp("jobs") / "jobs.sqlite")
     gateway = GatewayConfig(port=0, drain_timeout_s=1, mcp=True)
     targets = [openai_models.silent, openai_models.talker]
@@ -226,6 +226,6 @@ async def test_the_parts(stack: Stack, door: Door) -> None:
     assert await door(stack) == PARTS
 
 
-def test_in_this_process(local_loop: None) -> None:
+def test_in_this_process() -> None:
     assert dyorc.run(openai_models.silent, REQUEST) == "".join(PARTS)
     assert list(dyorc.run(openai_models.talker, REQUEST)) == PARTS

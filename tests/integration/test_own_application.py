@@ -147,6 +147,17 @@ def test_a_call_ends_when_the_client_goes(served: Served) -> None:
     wait_until(lambda: served.notes.count("cancelled") == before + 1, "the program is cancelled")
 
 
+def test_a_request_of_our_own_routes_ends_when_the_client_goes(served: Served) -> None:
+    before, num_sleeps = served.notes.count("cancelled"), served.notes.count("sleeps")
+    body = b'{"seconds": 600}'
+    parts = urlsplit(served.url)
+    with socket.create_connection((parts.hostname, parts.port), TIMEOUT_S) as connection:
+        connection.sendall(b"POST /run/wait HTTP/1.1\r\nhost: here\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+        wait_until(lambda: served.notes.count("sleeps") > num_sleeps, "the program begins")
+    wait_until(lambda: served.num_requests() == 0, "the request ends")
+    wait_until(lambda: served.notes.count("cancelled") == before + 1, "the program is cancelled")
+
+
 def test_a_background_task_goes_on_after_the_answer(served: Served) -> None:
     with httpx.Client(base_url=served.url, timeout=TIMEOUT_S) as client:
         assert client.get("/later").json() == "soon"

@@ -8,6 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 from uuid import uuid4
 
@@ -23,6 +24,12 @@ DONE = b"data: [DONE]\n\n"
 def event(value: dict[str, Any]) -> bytes:
     """Returns a server-sent event."""
     return b"data: %b\n\n" % msgspec.json.encode(value)
+
+
+def around_choice(value: dict[str, Any]) -> tuple[bytes, bytes]:
+    """Returns what stands before and after the only choice in an event, which is that of a value without choices."""
+    before, between, after = event(value).partition(b'"choices":[')
+    return before + between, after
 
 
 @dataclass
@@ -120,10 +127,16 @@ class ChatForm(TextForm):
     def _object(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model, "choices": choices}
 
-    def _chunk(self, index: int, delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
-        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+    @cached_property
+    def _around(self) -> tuple[bytes, bytes]:
+        """What stands before and after the choice in every event: all that differs is encoded anew."""
         usage = {"usage": None} if self.includes_usage else {}
-        return event(self._object("chat.completion.chunk", [choice]) | usage)
+        return around_choice(self._object("chat.completion.chunk", []) | usage)
+
+    def _chunk(self, index: int, delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
+        before, after = self._around
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+        return b"%b%b%b" % (before, msgspec.json.encode(choice), after)
 
     def whole(self, choices: Sequence[WholeAnswer]) -> dict[str, Any]:
         written = [
@@ -176,11 +189,19 @@ class CompletionForm(TextForm):
     def begin(self, num_choices: int) -> list[bytes]:
         return []
 
+    @cached_property
+    def _around(self) -> tuple[bytes, bytes]:
+        return around_choice(self._object([]))
+
+    def _chunk(self, index: int, text: str, finish_reason: str | None) -> bytes:
+        before, after = self._around
+        return b"%b%b%b" % (before, msgspec.json.encode(self._choice(index, text, finish_reason)), after)
+
     def delta(self, choice: AnswerChoice, fields: dict[str, Any]) -> list[bytes]:
-        return [event(self._object([self._choice(choice.index, fields["content"], None)]))] if "content" in fields else []
+        return [self._chunk(choice.index, fields["content"], None)] if "content" in fields else []
 
     def finish(self, choice: AnswerChoice) -> list[bytes]:
-        return [event(self._object([self._choice(choice.index, "", choice.finish_reason)]))]
+        return [self._chunk(choice.index, "", choice.finish_reason)]
 
     def end(self, choices: Sequence[AnswerChoice]) -> list[bytes]:
         usage = [event(self._object([]) | {"usage": usage_of(choices)})] if self.includes_usage else []

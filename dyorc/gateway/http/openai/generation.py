@@ -25,34 +25,37 @@ RunParts: TypeAlias = Callable[[], AsyncGenerator[list[TextPart]]]
 """Runs the workflow: yields parts that are ready at the same time together."""
 
 
-async def steps_of(choice: AnswerChoice, run: RunParts) -> AsyncGenerator[ChoiceStep]:
-    """Yields the steps of a choice. After a stop text, the workflow is cancelled."""
+async def steps_of(choice: AnswerChoice, run: RunParts) -> AsyncGenerator[list[ChoiceStep]]:
+    """Yields the steps of a choice, together if their parts come together. After a stop text, the workflow is cancelled."""
     async with aclosing(run()) as parts:
         async for ready in parts:
+            steps: list[ChoiceStep] = []
             for part in ready:
                 if fields := choice.add(part):
-                    yield ChoiceStep(choice, fields, False)
+                    steps.append(ChoiceStep(choice, fields, False))
                 if choice.is_stopped:
                     break
+            if steps:
+                yield steps
             if choice.is_stopped:
                 break
-    yield ChoiceStep(choice, choice.end(), True)
+    yield [ChoiceStep(choice, choice.end(), True)]
 
 
-async def side_by_side(choices: Sequence[AnswerChoice], runs: Sequence[RunParts]) -> AsyncGenerator[ChoiceStep]:
+async def side_by_side(choices: Sequence[AnswerChoice], runs: Sequence[RunParts]) -> AsyncGenerator[list[ChoiceStep]]:
     """Yields the steps of several choices as they come. The first error of one ends all."""
     if len(choices) == 1:
-        async with aclosing(steps_of(choices[0], runs[0])) as steps:
-            async for step in steps:
-                yield step
+        async with aclosing(steps_of(choices[0], runs[0])) as together:
+            async for steps in together:
+                yield steps
         return
-    queue: asyncio.Queue[ChoiceStep | BaseException] = asyncio.Queue(len(choices))  # what is read slowly runs slowly
+    queue: asyncio.Queue[list[ChoiceStep] | BaseException] = asyncio.Queue(len(choices))  # what is read slowly runs slowly
 
     async def feed(choice: AnswerChoice, run: RunParts) -> None:
         try:
-            async with aclosing(steps_of(choice, run)) as steps:
-                async for step in steps:
-                    await queue.put(step)
+            async with aclosing(steps_of(choice, run)) as together:
+                async for steps in together:
+                    await queue.put(steps)
         except Exception as error:
             await queue.put(error)
 
@@ -60,11 +63,11 @@ async def side_by_side(choices: Sequence[AnswerChoice], runs: Sequence[RunParts]
     try:
         num_open = len(choices)
         while num_open:
-            step = await queue.get()
-            if isinstance(step, BaseException):
-                raise step
-            num_open -= step.is_end
-            yield step
+            steps = await queue.get()
+            if isinstance(steps, BaseException):
+                raise steps
+            num_open -= steps[-1].is_end
+            yield steps
     finally:
         for task in tasks:
             task.cancel()

@@ -173,13 +173,14 @@ class OpenAiRoutes:
             runs = [
                 self._run(call, model, inference, memory, origin if at == 0 else None) for at, inference in enumerate(inferences)
             ]
-            async with aclosing(side_by_side(choices, runs)) as steps:
+            async with aclosing(side_by_side(choices, runs)) as together:
                 if request.stream:
-                    await self._write_stream(call, form, choices, steps)
+                    await self._write_stream(call, form, choices, together)
                 else:
                     wholes = [WholeAnswer(choice) for choice in choices]
-                    async for step in steps:
-                        wholes[step.choice.index].add(step.fields)
+                    async for steps in together:
+                        for step in steps:
+                            wholes[step.choice.index].add(step.fields)
                     await write(call.send, 200, [JSON], [msgspec.json.encode(form.whole(wholes))])
         note_written(origin)
         note_answer(origin, form, choices)
@@ -209,20 +210,19 @@ class OpenAiRoutes:
         return run
 
     async def _write_stream(
-        self, call: _Call, form: TextForm, choices: Sequence[AnswerChoice], steps: AsyncGenerator[ChoiceStep]
+        self, call: _Call, form: TextForm, choices: Sequence[AnswerChoice], together: AsyncGenerator[list[ChoiceStep]]
     ) -> None:
-        step = await anext(steps)  # an error before it is answered with its status
+        steps = await anext(together)  # an error before it is answered with its status
         await call.send({"type": "http.response.start", "status": 200, "headers": [EVENTS, UNBUFFERED]})
-        await write_parts(call.send, form.begin(len(choices)) or [b""], more_body=True)
+        events = form.begin(len(choices))
         try:
-            while True:
-                events = form.delta(step.choice, step.fields) if step.fields else []
-                events += form.finish(step.choice) if step.is_end else []
+            while steps is not None:
+                for step in steps:
+                    events += form.delta(step.choice, step.fields) if step.fields else []
+                    events += form.finish(step.choice) if step.is_end else []
                 if events:
                     await write_parts(call.send, events, more_body=True)
-                step = await anext(steps, None)
-                if step is None:
-                    break
+                events, steps = [], await anext(together, None)
             await write_parts(call.send, form.end(choices), more_body=False)
         except Exception as error:
             _log.warning("stream_failed", model=form.model, error=str(error), **ids_of(call.scope).facts)

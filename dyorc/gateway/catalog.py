@@ -162,7 +162,7 @@ class TrafficSplit:
     def _value_of(self, tenant: str, headers: Iterable[Header]) -> bytes:
         if self._sticky == STICKY_BY_KEY:
             return tenant.encode()
-        return next((value for name, value in headers if name == self._header), b"")
+        return next((value.strip(b" \t") for name, value in headers if name == self._header), b"")
 
     def _at(self, place: float) -> Model:
         return _draw(place, [(model, model.offer.share) for model in self._others]) or self._default

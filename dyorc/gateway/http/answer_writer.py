@@ -107,32 +107,33 @@ class AnswerWriter:
             ValueError: If a header contains a line break.
         """
         length: int | None = None
-        says_close = has_own = False
+        says_close = has_own = is_chunked = False
+        is_last = self.is_last
         for name, value in headers:
             if name == b"content-length":
                 length = int(value)
             elif name == b"connection" and value == b"close":
-                says_close = self.is_last = True
+                says_close = is_last = True
             elif name in _COMMON_NAMES:
                 has_own = True
-        self._has_body = self._has_body and status not in _BODILESS
-        self._missing_bytes = length
-        if length is None and self._has_body:
-            self._is_chunked = not self._is_old
-            self.is_last = self.is_last or self._is_old  # the body ends when the connection does
+        has_body = self._has_body and status not in _BODILESS
+        if length is None and has_body:
+            is_chunked = not self._is_old
+            is_last = is_last or self._is_old  # the body ends when the connection does
         if is_foreign:
             common = b"" if any(name == b"date" for name, _ in headers) else self._common.date_line()
         else:
             common = self._common.lines_missing_in(headers) if has_own else self._common.lines()
         lines = [_STATUS_LINES[status], common, self._cors, _lines(headers)]
-        if self._is_chunked:
+        if is_chunked:
             lines.append(b"transfer-encoding: chunked\r\n")
-        if self.is_last and not says_close:
+        if is_last and not says_close:
             lines.append(b"connection: close\r\n")
-        elif self._is_old and not self.is_last:
+        elif self._is_old and not is_last:
             lines.append(b"connection: keep-alive\r\n")
         lines.append(b"\r\n")
-        self._held = b"".join(lines)
+        self._held = b"".join(lines)  # only now: after a head that cannot be written, another may follow
+        self._has_body, self._missing_bytes, self._is_chunked, self.is_last = has_body, length, is_chunked, is_last
         self.has_started = True
 
     def write(self, body: bytes | memoryview, *, is_last_part: bool) -> None:

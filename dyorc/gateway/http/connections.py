@@ -218,6 +218,11 @@ class HttpConnection(asyncio.Protocol):
             self.transport.close()
         self._settle()
 
+    def refuse_unanswered(self, error: DyOrcError) -> None:
+        if self._answering is not None and not self.transport.is_closing():
+            self._answering.refuse(error)
+            self.transport.close()
+
     def abort(self) -> None:
         self.transport.abort()
 

@@ -4,21 +4,25 @@ A call is a request like those of clients: of the tenant of the HTTP request tha
 priority and trace, through the same admission. For the event loop's thread.
 """
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from starlette.types import Scope
 
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import Signature
+from dyorc.authoring.spec import TensorSpec, ValueSpec
+from dyorc.authoring.values import ContentKind
 from dyorc.authoring.workflow import Workflow, as_model
-from dyorc.core.arrays import Array
+from dyorc.core.arrays import Array, element_of_bytes
 from dyorc.core.request import RequestInfo, Terms
-from dyorc.errors import AuthenticationError, DyOrcError, PayloadTooLargeError, UnsupportedError
+from dyorc.errors import AuthenticationError, DyOrcError, InvalidInputError, PayloadTooLargeError, UnsupportedError
 from dyorc.gateway.admission import Ticket
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.http.authentication import key_in
@@ -44,10 +48,12 @@ async def call(model: Workflow | Program | str, /, *args: Any, **kwargs: Any) ->
 
     To be awaited in a handler of the application beside DyOrc's routes (``dyorc serve --app``, ``dyorc.asgi(app=...)``). The
     request's tenant, id, ``Request-Timeout``, ``X-Priority`` and trace apply. If its client goes away before it is
-    answered, the call is cancelled.
+    answered, the call is cancelled. A handler that is no coroutine function runs on a thread: there,
+    ``asyncio.run(dyorc.call(...))`` waits for it.
 
     Args:
-        model: The workflow or program, or its name. By name, structured values come and go as their bytes.
+        model: The workflow or program, or its name. By name, structured values come and go as texts and as what JSON has: lists,
+            dicts, numbers.
         args, kwargs: Its parameters, as for `dyorc.run`.
 
     Returns:
@@ -104,6 +110,7 @@ class HandlerRequest:
         self._service = service
         self._scope = scope
         self._exchange = scope[EXCHANGE]
+        self._loop = asyncio.get_running_loop()
 
     @property
     def ids(self) -> Ids:
@@ -111,7 +118,9 @@ class HandlerRequest:
         return self._exchange.ids
 
     async def run(self, target: Workflow | Program | str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Runs a model that has one answer."""
+        """Runs a model that has one answer. Called on another event loop, as of a handler's thread, it runs on the server's."""
+        if asyncio.get_running_loop() is not self._loop:
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.run(target, args, kwargs), self._loop))
         with self._admitted(target, args, kwargs) as admitted, CancelledWithClient(self._client()) as wait:
             model = admitted.model
             if model.is_streaming:
@@ -126,7 +135,13 @@ class HandlerRequest:
     async def parts(
         self, target: Workflow | Program | str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> AsyncGenerator[Any]:
-        """Yields the parts of a model's answer."""
+        """Yields the parts of a model's answer.
+
+        Raises:
+            RuntimeError: On another event loop.
+        """
+        if asyncio.get_running_loop() is not self._loop:
+            raise RuntimeError("dyorc.stream was called on another event loop; it works in handlers that are coroutine functions")
         with self._admitted(target, args, kwargs) as admitted, CancelledWithClient(self._client()) as wait:
             parts = self._service.stream(
                 admitted.ticket, admitted.model, admitted.request, admitted.memory,
@@ -187,7 +202,7 @@ class HandlerRequest:
     def _request(self, model: Model, signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> InferRequest:
         values, statics = signature.bind(args, kwargs)
         arrays = [
-            spec.array_of(value, f"{signature.owner}: {spec.name!r}")
+            _array_of(spec, value, f"{signature.owner}: {spec.name!r}")
             for spec, value in zip(signature.inputs, values, strict=True)
         ]
         model.check(arrays, statics)
@@ -221,6 +236,25 @@ def _taker(signature: Signature) -> Callable[[list[Array]], Any]:
     outputs, owner = signature.outputs, signature.owner
 
     def take(arrays: list[Array]) -> Any:
-        return outputs.build([spec.value_of(np.array(array), owner) for spec, array in zip(outputs.tensors, arrays, strict=True)])
+        return outputs.build([_value_of(spec, array, owner) for spec, array in zip(outputs.tensors, arrays, strict=True)])
 
     return take
+
+
+def _array_of(spec: TensorSpec, value: Any, label: str) -> Array:
+    """Returns an argument as an array. Of a model that is named, only the kinds of structured values are known, no classes."""
+    if isinstance(spec, ValueSpec) and spec.type is None and spec.kind is ContentKind.JSON:
+        try:
+            return element_of_bytes(msgspec.json.encode(value))
+        except TypeError as error:
+            raise InvalidInputError(
+                f"{label}: {error}; pass what JSON has, or the workflow itself in place of its name"
+            ) from None
+    return spec.array_of(value, label)
+
+
+def _value_of(spec: TensorSpec, array: Array, owner: str) -> Any:
+    if isinstance(spec, ValueSpec) and spec.type is None and spec.is_plain:
+        raw = bytes(array[()])
+        return raw.decode() if spec.kind is ContentKind.TEXT else msgspec.json.decode(raw)
+    return spec.value_of(np.array(array), owner)

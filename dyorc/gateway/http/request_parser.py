@@ -166,7 +166,7 @@ class RequestParser:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._headers is not None:  # otherwise it is a trailer
-            self._headers.append((name.lower(), value))
+            self._headers.append((name.lower(), value.rstrip(b" \t")))  # httptools drops blanks before it
         self._count(len(name) + len(value) + 4)
 
     def on_headers_complete(self) -> None:

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 import structlog
 from starlette.types import ASGIApp, Message, Scope
 
-from dyorc.gateway.codec.http_errors import error_body
+from dyorc.errors import DyOrcError
+from dyorc.gateway.codec.http_errors import error_body, retry_headers, status_of
 from dyorc.gateway.http.answer_writer import AnswerWriter
 from dyorc.gateway.http.flow import CONTINUE, Flow, waited_ns
 from dyorc.gateway.http.inference_answers import JSON
@@ -149,6 +150,15 @@ class ServerExchange:
         """Returns the body of a request that is read."""
         parts, self._parts, self._is_taken = self._parts, [], True
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def refuse(self, error: DyOrcError) -> None:
+        """Answers at once with an error, unless the answer has begun; the connection ends with it."""
+        if self.writer.has_started or self.is_lost:
+            return
+        body = error_body(error, self.ids)
+        headers: list[Header] = [JSON, *retry_headers(error), (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
+        self.writer.start(status_of(error), headers)
+        self.writer.write(body, is_last_part=True)
 
     async def run(self, app: ASGIApp) -> None:
         try:

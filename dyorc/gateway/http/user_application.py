@@ -18,6 +18,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dyorc.authoring.current_request import handled_request
 from dyorc.authoring.loading import import_place
+from dyorc.authoring.program import Program
+from dyorc.authoring.workflow import Workflow
 from dyorc.errors import ConfigurationError, DefinitionError, DyOrcError
 from dyorc.gateway.codec.http_errors import error_body, retry_headers, status_of
 from dyorc.gateway.http.handler_calls import HandlerRequest, current_handler
@@ -40,7 +42,7 @@ def load_application(target: str) -> "UserApplication":
     if not place or not name:
         raise DefinitionError(f"{target!r} names no application; expected PATH:NAME, like app.py:api")
     app = cast("ASGIApp | None", getattr(import_place(place), name, None))
-    if not callable(app):
+    if isinstance(app, Workflow | Program) or not callable(app):
         raise DefinitionError(f"{target} is {app!r}, expected an ASGI application, such as FastAPI()")
     return UserApplication(app, target)
 
@@ -112,12 +114,39 @@ class UserApplication:
         exchange.is_foreign = True
         handler = HandlerRequest(service, scope)
         token, of_request = current_handler.set(handler), handled_request.set(handler)
+
+        head: Message | None = None
+
+        async def send_in_order(message: Message) -> None:
+            """Sends the head with the first part of the body: an error before that may still have an answer of its own."""
+            nonlocal head
+            is_start = message["type"] == "http.response.start"
+            if is_start is (exchange.has_started or head is not None):
+                raise RuntimeError(f"application {self.name} sent {message['type']} {'twice' if is_start else 'first'}")
+            if is_start:
+                head = message
+                return
+            if head is not None:
+                start, head = head, None
+                await send(start)
+            await send(message)
+
         try:
-            await self._app(self._with_state(scope.get(OUTER, scope)), receive, send)
-        except DyOrcError as error:
-            if exchange.has_started:
+            await self._app(self._with_state(scope.get(OUTER, scope)), receive, send_in_order)
+            if not exchange.has_started:
+                raise RuntimeError(f"application {self.name} returned without an answer")
+        except Exception as error:
+            ours = _error_behind(error)
+            if ours is None or exchange.has_started:
                 raise
-            await write_error(send, error, exchange.ids)
+            await write_error(send, ours, exchange.ids)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise RuntimeError(f"application {self.name} raised CancelledError, and nobody had cancelled it") from error
+        except (SystemExit, KeyboardInterrupt) as error:  # of a library, perhaps: no client may end the server
+            raise RuntimeError(f"application {self.name} raised {type(error).__name__}") from error
         finally:
             current_handler.reset(token)
             handled_request.reset(of_request)
@@ -152,6 +181,18 @@ class UserApplication:
             answer.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await answer
+
+
+def _error_behind(error: BaseException) -> DyOrcError | None:
+    """Returns an error of ours behind one: Starlette raises another if an answer fails that it believes to have begun."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, BaseExceptionGroup):
+            seen = seen.exceptions[0]
+        if isinstance(seen, DyOrcError):
+            return seen
+        seen = seen.__cause__
+    return None
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:

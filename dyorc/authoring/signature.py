@@ -24,7 +24,8 @@ from dyorc.errors import DefinitionError, InvalidInputError
 StaticValue: TypeAlias = bool | int | float | str
 STATIC_TYPES = (bool, int, float, str)
 _VALUES = (
-    "a structured value: str, int, float, bool, bytes, list, dict, a dataclass, TypedDict, pydantic model, image or dyorc.File"
+    "a structured value: str, int, float, bool, list, dict, a dataclass, TypedDict or pydantic model; or a file by itself, not "
+    "inside another type: bytes, an image or dyorc.File"
 )
 _MAX_FLOAT = int(sys.float_info.max)
 

@@ -5,8 +5,9 @@ a file. So it takes every way that tensors take. pydantic checks, reads and writ
 """
 
 import io
+import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -94,21 +95,41 @@ class ValueType:
             return None
         by_json = cls(ContentKind.JSON, annotation)
         try:
-            _ = by_json.adapter
+            schema = by_json.adapter.core_schema
         except Exception as error:
             if type(error).__name__ == "PydanticSchemaGenerationError":
                 return None
             raise DefinitionError(
                 f"{owner}: {name!r} is annotated {annotation!r}, which pydantic cannot read: {error}"
             ) from error
+        if lost := _lost_parts(schema):
+            raise DefinitionError(f"{owner}: {name!r} is annotated {annotation!r}: {lost}, and programs get values as JSON")
         return by_json
 
     @cached_property
     def adapter(self) -> Any:
         """What checks, reads and writes its JSON."""
-        from pydantic import TypeAdapter  # here, since most programs declare tensors only
+        from pydantic import PydanticUserError, TypeAdapter  # here, since most programs declare tensors only
 
-        return TypeAdapter(self.annotation)
+        try:
+            return TypeAdapter(self.annotation, config=_JSON_CONFIG)
+        except PydanticUserError as error:
+            if error.code != "type-adapter-config-unused":
+                raise
+        return TypeAdapter(self.annotation)  # a class, whose configuration is its own
+
+    @cached_property
+    def _writing(self) -> dict[str, bool]:
+        """How pydantic writes it so that it can read it again, and else as clients know it: with aliases and computed fields."""
+        is_strict = any(
+            part.get("type") == "json" or part.get("extra_fields_behavior") == "forbid" or part.get("extra_behavior") == "forbid"
+            for part in _parts_of(self.adapter.core_schema)
+        )
+        try:
+            read, written = (_properties(self.adapter.json_schema(mode=mode)) for mode in ("validation", "serialization"))
+        except Exception:  # there is no JSON Schema
+            return {"by_alias": False, "round_trip": is_strict}
+        return {"by_alias": read <= written, "round_trip": is_strict}
 
     @cached_property
     def is_scalar(self) -> bool:
@@ -163,11 +184,32 @@ class ValueType:
         raise InvalidInputError(f"{label} is {type(value).__name__} {_short(value)}, expected {self.name}")
 
     def _as_json(self, value: Any, label: str) -> bytes:
-        checked = self._validated(lambda: self.adapter.validate_python(value), label)
+        checked = self._validated(lambda: self.adapter.validate_python(value, by_alias=True, by_name=True), label)
         try:
-            return self.adapter.dump_json(checked, fallback=_plain)
+            raw = self.adapter.dump_json(checked, fallback=_plain, **self._writing)
+            num_odd = self._num_odd(checked) if b"null" in raw else 0
         except Exception as error:
             raise InvalidInputError(f"{label}: {type(value).__name__} cannot be written as JSON: {error}") from None
+        if num_odd and num_odd != self._num_odd(self.decode(raw, label)):
+            raise InvalidInputError(
+                f"{label}: {type(value).__name__} {_short(value)} holds NaN or infinity, which JSON does not have; give its "
+                f"class the pydantic configuration ser_json_inf_nan='strings'"
+            )
+        return raw
+
+    def _num_odd(self, value: Any) -> int:
+        """Returns how many numbers in a value are NaN or infinite."""
+        pending = [self.adapter.dump_python(value, fallback=_plain)]
+        number = 0
+        while pending:
+            part = pending.pop()
+            if isinstance(part, float):
+                number += not math.isfinite(part)
+            elif isinstance(part, dict):
+                pending.extend(part.values())
+            elif isinstance(part, list | tuple | set | frozenset):
+                pending.extend(part)
+        return number
 
     def decode(self, raw: bytes, label: str) -> Any:
         """Returns the value that bytes hold. It is a new one each time, so it may be changed.
@@ -188,7 +230,7 @@ class ValueType:
             case ContentKind.IMAGE:
                 return open_image(raw, label)
             case ContentKind.JSON:
-                return self._validated(lambda: self.adapter.validate_json(raw), label)
+                return self._validated(lambda: self.adapter.validate_json(raw, by_alias=True, by_name=True), label)
 
     def _validated(self, validate: Callable[[], Any], label: str) -> Any:
         from pydantic import ValidationError
@@ -205,6 +247,41 @@ class ValueType:
         """The type as messages show it."""
         annotation = self.annotation
         return annotation.__name__ if isinstance(annotation, type) and not hasattr(annotation, "__origin__") else repr(annotation)
+
+
+_JSON_CONFIG: Any = {"ser_json_inf_nan": "strings", "ser_json_bytes": "base64", "val_json_bytes": "base64"}
+"""JSON has neither NaN nor bytes."""
+
+
+def _parts_of(schema: Any) -> Iterator[dict[str, Any]]:
+    """Yields the nested parts of pydantic's schema of a type."""
+    seen: set[int] = set()
+    pending = [schema]
+    while pending:
+        part = pending.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part, dict):
+            yield part
+            pending.extend(part.values())
+        elif isinstance(part, list | tuple):
+            pending.extend(part)
+
+
+def _lost_parts(schema: Any) -> str:
+    """Returns what pydantic leaves out of the JSON of a type that it can read; empty if nothing."""
+    for part in _parts_of(schema):
+        if part.get("serialization_exclude"):
+            return "a field with exclude=True is not in its JSON"
+        if getattr(part.get("cls"), "__name__", "") in ("SecretStr", "SecretBytes"):
+            return f"a {part['cls'].__name__} is written as stars"
+    return ""
+
+
+def _properties(schema: Any) -> set[tuple[str, str]]:
+    """Returns the names of fields in a JSON Schema, each with the title of its object."""
+    return {(part.get("title", ""), name) for part in _parts_of(schema) for name in part.get("properties", ())}
 
 
 def _kind_of(annotation: Any) -> ContentKind | None:
@@ -265,7 +342,8 @@ def _image_of(raw: bytes, label: str) -> Any:
     from PIL import Image
 
     try:
-        return Image.open(io.BytesIO(raw))
+        Image.init()  # once; else the formats are not known yet
+        return Image.open(io.BytesIO(raw), formats=[name for name in _IMAGE_FORMATS if name in Image.OPEN])
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:  # the latter where warnings are errors
         raise InvalidInputError(f"{label} is an image of too many pixels: {error}") from None
     except Exception:
@@ -273,12 +351,22 @@ def _image_of(raw: bytes, label: str) -> Any:
         raise InvalidInputError(f"{label} is no image: {len(raw)} bytes, which begin with {start!r}") from None
 
 
+_IMAGE_FORMATS = ("AVIF", "BMP", "GIF", "ICO", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
+"""What Pillow may read of a client. It knows others, such as EPS, for which it runs another program."""
+_PNG_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "I;16"})
+"""Modes of images that a PNG has without loss; a TIFF has most others."""
+
+
 def _written(image: Any, label: str) -> bytes:
     buffer = io.BytesIO()
+    is_png = image.mode in _PNG_MODES
     try:
-        image.save(buffer, format="PNG", compress_level=1)
+        image.save(buffer, format="PNG", compress_level=1) if is_png else image.save(buffer, format="TIFF")
     except Exception as error:
-        raise InvalidInputError(f"{label}: an image of mode {image.mode!r} cannot be written as PNG: {error}") from None
+        raise InvalidInputError(
+            f"{label}: an image of mode {image.mode!r} cannot be written as {'PNG' if is_png else 'TIFF'}: {error}; convert it, "
+            f"as by image.convert('RGB')"
+        ) from None
     return buffer.getvalue()
 
 
@@ -299,6 +387,8 @@ def _plain(value: Any) -> Any:
 def _problems(error: Any, label: str) -> str:
     """Returns what pydantic found, each with the path of its field."""
     problems = error.errors(include_url=False, include_context=False)
+    if "recursion limit" in problems[0]["msg"]:
+        return f"{label} is nested too deeply"
     shown = [
         f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}, got {_short(problem['input'])}"
         if problem["loc"]

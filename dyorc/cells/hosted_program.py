@@ -222,6 +222,9 @@ class HostedProgram:
         finally:
             harm = watch.end()
         self.num_inline += 1
+        if not harm and isinstance(outcome.event, BatchFailed) and outcome.event.input_at >= 0:
+            self._end(batch, outcome.event)  # the program has not run, so nothing is learned of it
+            return
         self._rule.observe(batch.num_calls, outcome.wall_s, outcome.cpu_s, outcome.overlap_s)
         if harm:  # even if it succeeded: the program may have continued after an interruption
             self._discard_inline(batch, outcome, harm)
@@ -294,7 +297,7 @@ class HostedProgram:
         else:
             self._compared.pop(batch.batch_id, None)
             self._reasons.pop(batch.batch_id, None)  # it fails everywhere
-        if not self._rule.is_inline:
+        if not self._rule.is_inline and (isinstance(event, BatchDone) or event.input_at < 0):
             self._rule.observe(batch.num_calls, outcome.wall_s, outcome.cpu_s, outcome.overlap_s)
         self._end(batch, event)
         self._context.flush()

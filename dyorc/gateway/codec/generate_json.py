@@ -69,6 +69,8 @@ def _shape_of(spec: TensorSpec, data: list[Any], *, is_scalar: bool) -> list[int
     """Returns the shape of an input: as nested lists show it, or else with the innermost free dimension taking the rest."""
     own = [] if is_scalar else _sizes_of(data)
     declared = spec.wire_shape
+    if own == [0] and len(declared) > 1:
+        return [0, *(max(size, 0) for size in declared[1:])]
     if len(own) == len(declared) or len(own) > 1:
         return own
     num_items = math.prod(own)

@@ -24,4 +24,7 @@ def read_object(body: bytes | memoryview, advice: str = "") -> dict[str, Any]:
     except RecursionError as error:
         raise InvalidInputError("the request's JSON is nested too deeply") from error
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"the request's {reason_of_json(error)}{advice}") from error
+        reason = reason_of_json(error)
+        if "truncated" in reason and bytes(body).rstrip().endswith(b"}"):
+            reason = "JSON is malformed: it does not end, or a text holds half of a surrogate pair"
+        raise InvalidInputError(f"the request's {reason}{advice}") from error

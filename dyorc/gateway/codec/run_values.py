@@ -36,6 +36,7 @@ _FORM = "multipart/form-data"
 _URL_FORM = "application/x-www-form-urlencoded"
 _TEXT = "text/plain"
 _ANY_FILE = "application/octet-stream"
+_WITHOUT_BODY = ("", media_types.JSON, _URL_FORM)
 
 _ADVICE = "; expected an object with a key for each parameter"
 
@@ -80,25 +81,26 @@ def decode_run(sent: RunBody, model: Model, memory: RequestMemory, request_id: s
         elif isinstance(spec, ValueSpec):
             arrays[name] = _value(spec, value, model)
         elif isinstance(spec, TensorSpec):
-            arrays |= read_inputs([as_input(spec, _tensor(spec, value, model))], memoryview(b""), memory)
+            nested = _tensor(spec, value, model)
+            _check_rank(spec, nested, model)
+            arrays |= read_inputs([as_input(spec, nested)], memoryview(b""), memory)
     return make_request(model, request_id, arrays, parameters, ())
 
 
 def _given(sent: RunBody, model: Model, specs: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what a request gives for parameters, by name: from JSON as it is, from forms as `FormField`."""
-    query = {name: FormField(value.encode()) for name, value in parse_qsl(sent.query, keep_blank_values=True)}
+    query = _fields_of(sent.query, "the query")
     kind = sent.content_type.partition(";")[0].strip().lower()
     if kind == _FORM:
         body = read_form(bytes(sent.body), sent.content_type)
-    elif not len(sent.body):
+    elif not len(sent.body) and (kind in _WITHOUT_BODY or not _files(kind, specs)):
         body = {}
     elif kind in (media_types.JSON, "") or kind.endswith("+json"):
         body = read_object(sent.body, _ADVICE)
     elif kind == _URL_FORM:
         # curl says so of all that it sends by -d
         is_json = bytes(sent.body[:1]) == b"{"
-        pairs = [] if is_json else parse_qsl(_utf8(bytes(sent.body), "the form"), keep_blank_values=True)
-        body = read_object(sent.body, _ADVICE) if is_json else {name: FormField(value.encode()) for name, value in pairs}
+        body = read_object(sent.body, _ADVICE) if is_json else _fields_of(_utf8(bytes(sent.body), "the form"), "the form")
     else:
         body = {_only_file(kind, model, specs): FormField(bytes(sent.body))}
     if twice := sorted(body.keys() & query.keys()):
@@ -106,8 +108,22 @@ def _given(sent: RunBody, model: Model, specs: Mapping[str, Any]) -> dict[str, A
     return query | body
 
 
-def _only_file(kind: str, model: Model, specs: Mapping[str, Any]) -> str:
-    """Returns the parameter that a body of a media type is for."""
+def _fields_of(text: str, label: str) -> dict[str, FormField]:
+    """Returns the fields of a URL-encoded form or query, by name."""
+    fields: dict[str, FormField] = {}
+    try:
+        pairs = parse_qsl(text, keep_blank_values=True, errors="strict")
+    except (UnicodeDecodeError, ValueError) as error:
+        raise InvalidInputError(f"{label} cannot be read: {error}") from None
+    for name, value in pairs:
+        if name in fields:
+            raise InvalidInputError(f"{label} has two fields named {name!r}")
+        fields[name] = FormField(value.encode())
+    return fields
+
+
+def _files(kind: str, specs: Mapping[str, Any]) -> list[str]:
+    """Returns the parameters that a body of a media type may be for."""
 
     def takes(spec: Any) -> bool:
         if isinstance(spec, ValueSpec) and spec.is_file:
@@ -117,7 +133,12 @@ def _only_file(kind: str, model: Model, specs: Mapping[str, Any]) -> str:
         )
         return is_text or (type(spec) is TensorSpec and spec.dtype is DType.BYTES and spec.fixed_shape == ())
 
-    names = [name for name, spec in specs.items() if takes(spec)]
+    return [name for name, spec in specs.items() if takes(spec)]
+
+
+def _only_file(kind: str, model: Model, specs: Mapping[str, Any]) -> str:
+    """Returns the parameter that a body of a media type is for."""
+    names = _files(kind, specs)
     if len(names) != 1:
         why = f"{names} can each be one" if names else "it takes none"
         raise InvalidInputError(
@@ -169,6 +190,8 @@ _TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 def _static(spec: StaticSpec, value: Any, model: Model) -> Any:
     """Returns a parameter; texts of forms and queries become what it is declared."""
     if not isinstance(value, FormField):
+        if spec.type is int and isinstance(value, float) and value.is_integer():
+            return int(value)  # JSON does not tell 1.0 from 1
         if isinstance(value, str | int | float | bool):
             return value
         raise InvalidInputError(
@@ -178,7 +201,8 @@ def _static(spec: StaticSpec, value: Any, model: Model) -> Any:
     if spec.type is str:
         return text
     try:
-        value = _TRUTHS[text.lower()] if spec.type is bool else spec.type(text)
+        is_number = text.isascii() and "_" not in text  # Python takes more
+        value = _TRUTHS[text.lower()] if spec.type is bool else spec.type(text) if is_number else math.nan
     except (KeyError, ValueError):
         value = math.nan
     if isinstance(value, float) and not math.isfinite(value):  # JSON has no such numbers either
@@ -200,6 +224,22 @@ def _tensor(spec: TensorSpec, value: Any, model: Model) -> Any:
         raise InvalidInputError(
             f"{model.signature.owner}: the field {spec.name!r} is a tensor {spec.describe()}, expected its elements as JSON"
         ) from None
+
+
+def _check_rank(spec: TensorSpec, value: Any, model: Model) -> None:
+    """Refuses lists that are not nested as deep as a tensor has dimensions: they would be read as another shape. An empty list is
+    an empty tensor of any rank."""
+    rank, part = 0, value
+    while isinstance(part, list):
+        rank += 1
+        if not part:
+            return
+        part = part[0]
+    declared = len(spec.dims)
+    if rank < declared or (spec.variadic_at is None and rank > declared):
+        raise InvalidInputError(
+            f"{model.signature.owner}: {spec.name!r} is nested {rank} lists deep, expected {declared}: {spec.describe()}"
+        )
 
 
 def _utf8(data: bytes, label: str) -> str:
@@ -250,4 +290,9 @@ def _json_value(spec: TensorSpec, array: Array) -> Any:
         return flat.reshape(array.shape).tolist()
     if spec.dtype in (DType.BF16, DType.FP16):
         return array.astype(np.float32)[()]
+    if array.dtype.char in _LONG_LONG:  # the same numbers under another name, which orjson does not know
+        array = array.view(_LONG_LONG[array.dtype.char])
     return np.ascontiguousarray(array) if array.ndim else array[()]
+
+
+_LONG_LONG = {"q": np.int64, "Q": np.uint64}

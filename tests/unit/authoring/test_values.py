@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
 from enum import Enum
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jaxtyping import Float
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, Json, SecretStr, computed_field
 from typing_extensions import TypedDict
 
 import dyorc
@@ -184,6 +185,94 @@ def test_types_with_their_schemas(annotation: Any, value: Any, schema: dict[str,
         assert value_type.schema == schema
     else:
         assert value_type.schema["type"] == "object"
+
+
+class Named(BaseModel):
+    name: str = Field(alias="Name")
+    nick: str = Field("", validation_alias="Nick", serialization_alias="nickName")
+
+
+class Strict(BaseModel, extra="forbid"):
+    side: int
+
+    @computed_field
+    @property
+    def area(self) -> int:
+        return self.side**2
+
+
+class Packed(BaseModel):
+    inner: Json[list[int]]
+
+
+@dataclass
+class Blob:
+    data: bytes
+    score: float | None = None
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (Named, Named(Name="a", Nick="b")),
+        (list[Named], [Named(Name="a", Nick="b")]),
+        (Strict, Strict(side=3)),
+        (Packed, Packed(inner="[1]")),
+        (float | None, math.inf),
+        (dict[str, list[float | None]], {"a": [-math.inf, None, 1.5]}),
+        (list[bytes], [b"\xff\x00", b""]),
+        (bytes | None, b"\xff"),
+        (list[Blob], [Blob(b"\xff\x00", math.inf), Blob(b"")]),
+    ],
+)
+def test_a_value_comes_back_as_it_was(annotation: Any, value: Any) -> None:
+    value_type = ValueType.of(annotation, "program 'x'", "value")
+    assert value_type is not None
+    assert value_type.decode(value_type.encode(value, "x"), "x") == value
+    json.loads(value_type.encode(value, "x"), parse_constant=pytest.fail)
+
+
+def test_nan_is_nan_or_refused_and_never_nothing() -> None:
+    number = ValueType.of(float | None, "program 'x'", "value")
+    assert number is not None
+    assert math.isnan(number.decode(number.encode(math.nan, "x"), "x"))
+    blob = ValueType.of(Blob, "program 'x'", "value")
+    assert blob is not None
+    with pytest.raises(InvalidInputError, match=r"x: Blob .*holds NaN or infinity.*ser_json_inf_nan='strings'"):
+        blob.encode(Blob(b"", math.nan), "x")
+    assert blob.decode(blob.encode(Blob(b"", None), "x"), "x") == Blob(b"", None)
+
+
+def test_types_that_lose_something_as_json_are_refused() -> None:
+    class Hidden(BaseModel):
+        shown: int
+        hidden: str = Field("s", exclude=True)
+
+    class Secret(BaseModel):
+        word: SecretStr
+
+    for annotation, reason in ((list[Hidden], "exclude=True"), (Secret, "SecretStr is written as stars")):
+        with pytest.raises(DefinitionError, match=f"program 'x': 'value' is annotated .*{reason}"):
+            ValueType.of(annotation, "program 'x'", "value")
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16", "I", "F", "CMYK", "YCbCr", "LAB"])
+def test_images_of_all_modes_keep_their_pixels(mode: str) -> None:
+    image = picture().convert("L").convert(mode) if mode in ("I", "F", "I;16") else picture()
+    if mode == "LAB":
+        image = PIL.Image.frombytes("LAB", image.size, image.tobytes())
+    elif image.mode != mode:
+        image = image.convert(mode)
+    value_type = ValueType.of(PIL.Image.Image, "program 'x'", "image")
+    assert value_type is not None
+    back = value_type.decode(value_type.encode(image, "x"), "x")
+    assert (back.mode, back.size, back.tobytes()) == (image.mode, image.size, image.tobytes())
+
+
+def test_a_program_of_another_kind_is_no_image() -> None:
+    postscript = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n%%EOF\n"
+    with pytest.raises(InvalidInputError, match="'image' is no image"):
+        dyorc.run(brightness, postscript)
 
 
 def picture(width: int = 6, height: int = 4) -> PIL.Image.Image:

@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import dyorc
 from dyorc.authoring.program import Program
-from dyorc.errors import DefinitionError
+from dyorc.core.arrays import element_of_bytes
+from dyorc.errors import DefinitionError, InvalidInputError
 from dyorc.orchestrator.orchestrator import Orchestrator
 from tests.unit.cells.celled import X, ask, celled, move_to_loop, program_of
 
@@ -74,6 +76,23 @@ async def test_a_program_that_fails_on_the_loop_is_run_again_on_its_thread_and_s
     async with celled(program, inline_limit_s=0.2) as orchestrator:
         assert await num_run_again(orchestrator, program, 40) == 1
         assert orchestrator.report()["link"]["num_batches_inline"] == 1
+
+
+async def test_an_input_that_cannot_be_read_says_nothing_of_its_program() -> None:
+    @dyorc.program(batched=False)
+    def count(words: list[str]) -> int:
+        return len(words)
+
+    good, bad = element_of_bytes(b'["a"]'), element_of_bytes(b"[1]")
+    async with celled(count, inline_limit_s=0.2) as orchestrator:
+        await move_to_loop(orchestrator, count, good)
+        before = orchestrator.report()["link"]
+        for _ in range(5):
+            with pytest.raises(InvalidInputError, match="'words': 0: Input should be a valid string"):
+                await ask(orchestrator, count, bad)
+        after = orchestrator.report()["link"]
+        assert after["num_batches_run_again"] == before["num_batches_run_again"]
+        assert after["num_programs_inline"] == 1, "it stays on the loop, whatever clients send"
 
 
 async def test_a_program_that_fails_everywhere_may_stay_on_the_loop() -> None:

@@ -81,7 +81,7 @@ def test_a_user_stays_with_one_version_over_every_door(tmp_path: Path, cells: in
         (grpc,) = server.wait_for(r"gRPC on (\S+)").groups()
         assert versions_over_grpc(grpc, USERS) == list(first.values())
         metrics = http.get("/metrics").text
-        assert 'dyorc_assigned_requests_total{choice="sticky",workflow="flow@2"}' in metrics
+        assert 'dyorc_assigned_requests_total{reason="sticky",workflow="flow@2"}' in metrics
 
         deployed(server, app.target, "--canary", "80")
         later = {user: version_of(http, user) for user in USERS}

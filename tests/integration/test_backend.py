@@ -97,7 +97,7 @@ async def test_it_knows_which_programs_are_ready(served: Served) -> None:
 
 async def test_it_provides_the_figures(served: Served) -> None:
     status = (await served.client.get("/status")).json()
-    assert status == {"backend": "fake", "pid": os.getpid()}
+    assert status == {"backend": "fake", "pid": os.getpid(), "versions": {}}
     await test_it_answers(served)
     (found,) = (await served.client.get("/v2/models/quadruple/stats")).json()["model_stats"]
     assert found["inference_count"] == 1

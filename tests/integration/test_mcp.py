@@ -180,6 +180,33 @@ async def test_errors_are_results_that_say_what_is_wrong(stack: Stack, mode: str
                 await client.call_tool(unknown, {})
 
 
+@pytest.mark.parametrize("number", ["1e400", "NaN", "-Infinity"])
+async def test_numbers_that_json_lacks_are_refused(stack: Stack, number: str) -> None:
+    body = (
+        '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"judge","arguments":{"text":"a","options":{"most":%s}}}}'
+    )
+    headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    answer = await stack.client.post("/mcp", content=body, headers=headers)
+    assert answer.status_code == 400 or ("isError" in answer.text and "argument 'options' holds" in answer.text), answer.text
+
+
+async def test_pages_of_the_web_may_not_call_tools_unless_they_are_named(tmp_path: Path) -> None:
+    body = '{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}'
+    headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    gateway = GatewayConfig(port=0, drain_timeout_s=1, mcp=True, cors_origins=("https://mine.example",))
+    async with running([shout], gateway=gateway) as stack:
+        for origin, status in (("https://mine.example", 200), ("http://evil.example", 403), (None, 200)):
+            sent = headers | ({} if origin is None else {"origin": origin})
+            answer = await stack.client.post("/mcp", content=body, headers=sent)
+            assert answer.status_code == status, answer.text
+
+
+async def test_only_post_is_answered(stack: Stack) -> None:
+    for method in ("GET", "DELETE"):
+        answer = await stack.client.request(method, "/mcp", headers={"accept": "text/event-stream"})
+        assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+
+
 async def test_there_are_no_sessions(stack: Stack) -> None:
     """So each process of a server can answer each message."""
     async with Client(url_of(stack), mode="legacy") as client:

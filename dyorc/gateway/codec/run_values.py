@@ -190,6 +190,8 @@ _TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 def _static(spec: StaticSpec, value: Any, model: Model) -> Any:
     """Returns a parameter; texts of forms and queries become what it is declared."""
     if not isinstance(value, FormField):
+        if spec.type is int and isinstance(value, float) and value.is_integer():
+            return int(value)  # JSON does not tell 1.0 from 1
         if isinstance(value, str | int | float | bool):
             return value
         raise InvalidInputError(

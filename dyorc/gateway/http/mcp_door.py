@@ -7,6 +7,7 @@ that closes a call's connection cancels its request. For the event loop's thread
 import asyncio
 import base64
 import contextlib
+import math
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -18,11 +19,12 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from dyorc.authoring.values import content_type_of
 from dyorc.core.arrays import Array
-from dyorc.errors import DyOrcError, PermissionDeniedError, RequestCancelledError, UnknownModelError
+from dyorc.errors import DyOrcError, InvalidInputError, PermissionDeniedError, RequestCancelledError, UnknownModelError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.codec.http_errors import status_of
 from dyorc.gateway.codec.run_values import RunBody, decode_run, encode_run_json
@@ -68,8 +70,25 @@ class McpDoor:
             await running.__aexit__(kind, error, trace)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if (refusal := self._refusal(scope)) is not None:
+            await refusal(scope, receive, send)
+            return
         with contextlib.suppress(RequestCancelledError), CancelledWithClient(scope, asyncio.current_task()):
             await self._manager.handle_request(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        """Returns the answer to a request that the SDK does not get; None if it does.
+
+        A page of the web may not call tools unless `gateway.cors_origins` names it: it can lead its visitor's browser here by a
+        name of its own (DNS rebinding). And without sessions there is nothing to listen to or to end.
+        """
+        if scope["method"] != "POST":
+            return PlainTextResponse("expected POST: there are no sessions", 405, {"allow": "POST"})
+        allowed = self._service.config.cors_origins
+        origin = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"origin"), None)
+        if origin is not None and "*" not in allowed and origin not in allowed:
+            return PlainTextResponse(f"origin {origin!r} may not use this server; gateway.cors_origins names those that may", 403)
+        return None
 
     async def _list_tools(
         self, context: ServerRequestContext[Any], params: mcp.PaginatedRequestParams | None
@@ -124,6 +143,7 @@ class _Call:
 
     async def run(self, arguments: dict[str, Any]) -> mcp.CallToolResult:
         """Runs the workflow on arguments by name, and returns its answer."""
+        _refuse_odd_numbers(arguments)
         body = msgspec.json.encode(arguments)
         service, model = self._service, self._model
         assert self._context.request is not None
@@ -189,6 +209,21 @@ class _Call:
                     message = block.text if isinstance(block, mcp.TextContent) else None
                     await self._context.session.report_progress(len(blocks), None, message)
         return blocks
+
+
+def _refuse_odd_numbers(arguments: dict[str, Any]) -> None:
+    """Refuses NaN and infinity, which the SDK reads although JSON does not have them: as JSON, they would become null.
+
+    Raises:
+        InvalidInputError: If there is one; names the argument.
+    """
+    pending: list[tuple[str, Any]] = list(arguments.items())
+    while pending:
+        name, value = pending.pop()
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InvalidInputError(f"argument {name!r} holds {value}, expected a number that JSON has")
+        if isinstance(value, dict | list):
+            pending.extend((name, each) for each in (value.values() if isinstance(value, dict) else value))
 
 
 def _tool(model: Model) -> mcp.Tool:

@@ -11,13 +11,14 @@ import pytest
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import GatewayConfig, ShadowConfig
 from dyorc.core.arrays import Array
-from dyorc.core.request import SHADOW_TENANT
+from dyorc.core.request import SHADOW_TENANT, Receiver
 from dyorc.errors import CapacityError, ExecutionError
 from dyorc.gateway.infer_request import InferRequest, make_request
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import ANONYMOUS
 from dyorc.models.offers import ModelKey, VersionTraffic
 from dyorc.models.registry import ModelRegistry, ServedModel
+from dyorc.models.submission import Submission
 from dyorc.telemetry.version_counts import DIFFERENT, DROPPED, FAILED, SAME, VersionCounts
 from tests.fake_backend import FakeBackend
 from tests.workflows import arithmetic
@@ -27,15 +28,16 @@ Answer = Callable[[Workflow, Sequence[Array]], list[list[Array]]]
 
 
 NEW = replace(arithmetic.quadruple, name="quadruple@2")
+PARTS = [
+    ServedModel(ModelKey("quadruple", "1"), arithmetic.quadruple),
+    ServedModel(ModelKey("quadruple", "2"), NEW, traffic=VersionTraffic(0.0, 1.0)),
+]
 
 
 def service_of(answer: Answer, shadow: float = 1.0, **limits: Any) -> tuple[InferenceService, FakeBackend]:
     """Returns a service whose default version is answered with four times the input, and the version with a shadow share by
     `answer`."""
-    parts = [
-        ServedModel(ModelKey("quadruple", "1"), arithmetic.quadruple),
-        ServedModel(ModelKey("quadruple", "2"), NEW, traffic=VersionTraffic(0.0, shadow)),
-    ]
+    parts = [PARTS[0], replace(PARTS[1], traffic=VersionTraffic(0.0, shadow))]
     backend = FakeBackend(
         ModelRegistry.of_parts(parts), lambda flow, inputs: answer(flow, inputs) if flow is NEW else [[4 * inputs[0]]]
     )
@@ -161,3 +163,43 @@ def test_requests_of_other_models_are_not_watched() -> None:
         service.close()
 
     asyncio.run(scenario())
+
+
+class Silent(FakeBackend):
+    """Answers nothing, and lets each request be cancelled."""
+
+    def submit(self, submission: Submission, receiver: Receiver[Any]) -> int:
+        """Takes a request."""
+        return 7
+
+    def cancel(self, request_id: int) -> bool:
+        """Gives it up."""
+        return request_id == 7
+
+
+class Unheard:
+    """A receiver that is never called."""
+
+    def take(self, arrays: list[Array], /) -> None:
+        """Takes nothing."""
+
+    def done(self, taken: None) -> None:
+        """Learns nothing."""
+
+    def failed(self, error: Exception) -> None:
+        """Learns nothing."""
+
+
+def test_nothing_is_kept_of_a_request_whose_client_has_gone() -> None:
+    backend = Silent(ModelRegistry.of_parts(PARTS), lambda flow, inputs: [])
+    service = InferenceService(backend, GatewayConfig())
+    model = service.model(ANONYMOUS, "quadruple")
+    request = make_request(model, "", {"x": X}, {}, ())
+    ticket = service.admission.admit(ANONYMOUS, 0)
+    number = service.submit(
+        ticket, model, [X], request, Unheard(), timeout_s=None, priority=0, origin=None, body=None
+    )  # fmt: skip
+    assert service.shadows.num_bytes == X.nbytes
+    assert service.cancel(number)
+    assert service.shadows.num_bytes == 0
+    service.close()

@@ -12,6 +12,7 @@ Progress goes to stderr. The last line of stdout is one JSON object: medians ove
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import sys
 from functools import partial
@@ -48,7 +49,8 @@ def _serve() -> None:
         print(f"Listening on http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
         app = dyorc.asgi(plus_one)
         config = uvicorn.Config(app, loop="uvloop", http="httptools", access_log=False, log_level="warning")
-        _AnnouncingServer(config).run([listener])
+        with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again once it has stopped
+            _AnnouncingServer(config).run([listener])
 
 
 def measure(turn: Turn, pool: Pool) -> dict[str, float]:

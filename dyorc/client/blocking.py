@@ -142,13 +142,12 @@ class Client:
         self, model: str, inputs: Inputs | None = None, /, *, version: str | None = None, timeout_s: float | None = None,
         request_id: str = "", retries: Retries | None = None, **named: Any,
     ) -> Any:  # fmt: skip
-        """Runs a model on plain values, as ``POST /run/NAME`` does.
+        """Runs a model on plain values, as ``POST /run/NAME`` does. Arguments that are not listed are those of `infer`.
 
         Args:
             inputs: Values by the names of the model's parameters, for names that are also options here.
             named: Values by name: what JSON carries, also dataclasses, pydantic models, arrays and tensors (as nested lists);
                 `bytes`, `dyorc.File` and `PIL.Image.Image` for files.
-            (others): See `infer`.
 
         Returns:
             What the workflow returned, as JSON has it: dicts, lists, texts, numbers; a file as `bytes`. If it answers in parts,

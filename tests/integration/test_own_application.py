@@ -1,5 +1,6 @@
 """An application beside DyOrc's routes, in `dyorc serve` and in foreign servers; `dyorc.run` is the reference."""
 
+import asyncio
 import contextlib
 import json
 import socket
@@ -10,8 +11,11 @@ from urllib.parse import urlsplit
 import httpx
 import numpy as np
 import pytest
+from starlette.testclient import TestClient
+from starlette.websockets import WebSocketDisconnect
 
 import dyorc
+from dyorc.errors import ConfigurationError, DefinitionError
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from dyorc.testing import ServerProcess
 from tests.asgi_servers import asgi_server, errors_in, own_server
@@ -240,6 +244,44 @@ def test_below_a_path_without_a_lifespan_it_starts_with_the_first_request() -> N
         with httpx.Client(base_url=url, timeout=TIMEOUT_S) as client:
             assert client.post("/deep/v2/run/twice", json={"x": [1]}).json() == [4.0]
             assert client.get("/deep/v2/v2/models/twice").json()["name"] == "twice"
+        process.stop()
+        assert process.leftovers() == []
+
+
+def test_web_sockets_reach_the_application_in_a_foreign_server() -> None:
+    with TestClient(own_application.server) as client:
+        with client.websocket_connect("/talk") as talk:
+            talk.send_text("you")
+            assert talk.receive_text() == "hello you"
+        assert client.post("/double", json=[1]).json() == [4.0]
+    with TestClient(own_application.models) as client, pytest.raises(WebSocketDisconnect), client.websocket_connect("/talk"):
+        pass
+
+
+def test_it_starts_again_on_another_loop() -> None:
+    for _ in range(2):
+        with TestClient(own_application.models) as client:
+            assert client.post("/run/twice", json={"x": [1]}).json() == [4.0]
+
+
+def test_nothing_is_served_by_mistake() -> None:
+    with pytest.raises(DefinitionError, match=r"dyorc\.asgi got no model"):
+        dyorc.asgi()
+    with pytest.raises(DefinitionError, match="expected a workflow or a program"):
+        dyorc.asgi("app.py:classify")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ConfigurationError, match="there is no such setting"):
+        dyorc.asgi(own_application.twice, settings={"gateway.ports": 1})
+
+
+def test_calls_outside_of_requests_are_refused() -> None:
+    with pytest.raises(RuntimeError, match=r"dyorc\.call was called outside a request"):
+        asyncio.run(dyorc.call(own_application.twice, [1.0]))
+
+
+def test_cells_have_an_application_each() -> None:
+    with own_server(*_TARGETS, "--app", f"{_MODULE}:api", "--cells", "2") as (process, url):
+        for _ in range(8):
+            assert httpx.post(f"{url}/double", json=[1], timeout=TIMEOUT_S).json() == [4.0]
         process.stop()
         assert process.leftovers() == []
 

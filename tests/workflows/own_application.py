@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fastapi import BackgroundTasks, FastAPI, Request
+from fastapi import BackgroundTasks, FastAPI, Request, WebSocket
 from fastapi.responses import StreamingResponse
 from jaxtyping import Float
 from numpy import ndarray
@@ -127,6 +127,13 @@ async def fail() -> str:
 @api.get("/headers")
 async def headers(request: Request) -> dict[str, str]:
     return {name: value for name, value in request.headers.items() if name.startswith("x-")}
+
+
+@api.websocket("/talk")
+async def talk(socket: WebSocket) -> None:
+    await socket.accept()
+    await socket.send_text(f"{socket.state.greeting} {await socket.receive_text()}")
+    await socket.close()
 
 
 @api.get("/status")

@@ -23,7 +23,7 @@ from tests.deadlines import TIMEOUT_S, wait_until
 from tests.workflows import own_application
 
 _MODULE = "tests.workflows.own_application"
-_TARGETS = [f"{_MODULE}:{name}" for name in ("twice", "spell", "wait")]
+_TARGETS = [f"{_MODULE}:{name}" for name in ("twice", "spell", "wait", "count")]
 SERVERS = ("dyorc", "uvicorn", "hypercorn")
 
 
@@ -108,11 +108,28 @@ def test_a_handler_that_raises_fails_alone(served: Served) -> None:
     assert served.client.post("/double", json=[1]).json() == [4.0]
 
 
+@pytest.mark.parametrize("kind", ["exit", "interrupt", "cancelled"])
+def test_no_handler_ends_the_server(served: Served, kind: str) -> None:
+    assert served.client.get("/leaves", params={"kind": kind}).status_code == 500
+    assert served.client.post("/double", json=[1]).json() == [4.0]
+
+
+def test_a_model_that_is_named_gives_the_same_values(served: Served) -> None:
+    assert served.client.get("/count-by-name", params={"text": "to be"}).json() == [{"words": 3}] * 2
+
+
+def test_a_handler_on_a_thread_calls_models(served: Served) -> None:
+    assert served.client.get("/from-a-thread", params={"x": 1}).json() == [4.0]
+
+
+def test_an_error_before_the_first_part_of_an_answer_is_the_answer(served: Served) -> None:
+    failed = served.client.get("/late-failure")
+    assert (failed.status_code, failed.json()["code"]) == (500, "program")
+
+
 def test_errors_of_calls_have_their_own_status(served: Served) -> None:
     failed = served.client.post("/double", json=[-1], headers={"x-request-id": "mine"})
     assert (failed.status_code, failed.json()["code"], failed.json()["request_id"]) == (500, "program", "mine")
-    wrong = served.client.get("/wait", params={"seconds": "inf"})
-    assert wrong.status_code in (400, 500)
     assert served.client.post("/double", json=[1]).json() == [4.0]
 
 
@@ -200,6 +217,17 @@ def test_an_application_of_no_framework(kind: str) -> None:
         assert client.get("/any?3").text == "[12.0]"
         failed = client.get("/any?-3")
         assert (failed.status_code, failed.json()["code"]) == (500, "program")
+
+
+@pytest.mark.parametrize("kind", ["dyorc", "uvicorn"])
+def test_an_application_that_breaks_the_rules_fails_alone(kind: str) -> None:
+    targets = [f"{_MODULE}:twice", "--app", f"{_MODULE}:odd"]
+    with own_server(*targets) if kind == "dyorc" else asgi_server(kind, f"{_MODULE}:odd_server") as (_, url):
+        for path in ("nothing", "body-first", "twice", *(("line-break", "status") if kind == "dyorc" else ())):
+            answer = httpx.get(f"{url}/odd/{path}", timeout=TIMEOUT_S)
+            assert answer.status_code == 500
+            assert not {"content-length", "transfer-encoding"} <= answer.headers.keys()
+            assert httpx.post(f"{url}/run/twice", json={"x": [1]}, timeout=TIMEOUT_S).json() == [4.0]
 
 
 def test_a_startup_that_fails_ends_the_server() -> None:

@@ -51,6 +51,16 @@ async def spell(text: str) -> AsyncIterator[str]:
 
 
 @dyorc.program(batched=False)
+def add(text: str, more: dict[str, int]) -> dict[str, int]:
+    return {name: number + len(text.split()) for name, number in more.items()}
+
+
+@dyorc.workflow
+async def count(text: str, more: dict[str, int]) -> dict[str, int]:
+    return add(text, more)
+
+
+@dyorc.program(batched=False)
 async def sleep(seconds: float) -> float:
     note("sleeps")
     try:
@@ -119,6 +129,29 @@ async def later(tasks: BackgroundTasks) -> str:
     return "soon"
 
 
+@api.get("/count-by-name")
+async def count_by_name(text: str) -> list[dict[str, int]]:
+    return [await dyorc.call("count", text=text, more={"words": 1}), await dyorc.call(count, text=text, more={"words": 1})]
+
+
+@api.get("/from-a-thread")
+def from_a_thread(x: float) -> list[float]:
+    return asyncio.run(dyorc.call(twice, np.float32([x]))).tolist()
+
+
+@api.get("/late-failure")
+async def late_failure() -> StreamingResponse:
+    async def parts() -> AsyncIterator[str]:
+        yield str((await dyorc.call(twice, np.float32([-1]))).tolist())
+
+    return StreamingResponse(parts(), media_type="text/plain")
+
+
+@api.get("/leaves")
+async def leaves(kind: str) -> None:
+    raise {"exit": SystemExit(3), "interrupt": KeyboardInterrupt(), "cancelled": asyncio.CancelledError()}[kind]
+
+
 @api.get("/raise")
 async def fail() -> str:
     raise ValueError("the handler has failed")
@@ -141,6 +174,21 @@ async def hidden() -> str:
     return "nobody sees this: DyOrc has this route"
 
 
+async def odd(scope: Scope, receive: Receive, send: Send) -> None:
+    """Breaks the rules of ASGI, as the path says."""
+    assert scope["type"] == "http"
+    start, body = {"type": "http.response.start", "status": 200, "headers": []}, {"type": "http.response.body", "body": b"x"}
+    messages: dict[str, list[Any]] = {
+        "/nothing": [],
+        "/body-first": [body, start],
+        "/twice": [start, start, body],
+        "/line-break": [{**start, "headers": [(b"x", b"a\r\nb: c")]}, body],
+        "/status": [{**start, "status": 99}, body],
+    }
+    for message in messages[scope["path"].removeprefix("/odd")]:
+        await send(message)
+
+
 async def bare(scope: Scope, receive: Receive, send: Send) -> None:
     """An ASGI application of no framework, without a lifespan."""
     assert scope["type"] == "http"
@@ -157,7 +205,8 @@ async def failing(app: FastAPI) -> AsyncIterator[None]:
 
 broken = FastAPI(lifespan=failing)
 
-server = dyorc.asgi(twice, spell, wait, app=api)
+server = dyorc.asgi(twice, spell, wait, count, app=api)
+odd_server = dyorc.asgi(twice, app=odd)
 bare_server = dyorc.asgi(twice, app=bare)
 broken_server = dyorc.asgi(twice, app=broken)
 

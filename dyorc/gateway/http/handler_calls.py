@@ -247,9 +247,7 @@ def _array_of(spec: TensorSpec, value: Any, label: str) -> Array:
         try:
             return element_of_bytes(msgspec.json.encode(value))
         except TypeError as error:
-            raise InvalidInputError(
-                f"{label}: {error}; pass what JSON has, or the workflow itself in place of its name"
-            ) from None
+            raise InvalidInputError(f"{label}: {error}; pass what JSON has, or the workflow in place of its name") from None
     return spec.array_of(value, label)
 
 

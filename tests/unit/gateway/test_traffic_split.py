@@ -29,6 +29,13 @@ def test_a_user_has_one_version_in_every_process() -> None:
     assert 180 < num_blue < 320, "a quarter, within five standard deviations"
 
 
+def test_blanks_around_a_header_tell_nobody_apart() -> None:
+    catalog = catalog_of("x-user", blue=0.5)
+    bare = versions(catalog)
+    for blanks in (b" ", b"\t", b" \t "):
+        assert {user: catalog.model("sums", headers=[(b"x-user", user + blanks)]).version for user in USERS} == bare
+
+
 def test_a_growing_share_keeps_the_users_that_it_has() -> None:
     blue = [{user for user, name in versions(catalog_of("x-user", blue=share)).items() if name == "blue"} for share in (0.1, 0.5)]
     assert blue[0] < blue[1]

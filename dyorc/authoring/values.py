@@ -16,6 +16,7 @@ from typing import Any, Self, get_type_hints
 from typing_extensions import is_typeddict
 
 from dyorc.authoring.resident import ResidentMark
+from dyorc.core.image_files import encode_image
 from dyorc.errors import DefinitionError, InvalidInputError
 
 MAX_IMAGE_PIXELS = 64 * 1024 * 1024
@@ -178,7 +179,7 @@ class ValueType:
                 if isinstance(value, bytes | bytearray | memoryview):
                     return bytes(value)
                 if hasattr(value, "save") and hasattr(value, "getbbox"):
-                    return _written(value, label)
+                    return encode_image(value, label)
             case ContentKind.JSON:
                 return self._as_json(value, label)
         raise InvalidInputError(f"{label} is {type(value).__name__} {_short(value)}, expected {self.name}")
@@ -190,12 +191,18 @@ class ValueType:
             num_odd = self._num_odd(checked) if b"null" in raw else 0
         except Exception as error:
             raise InvalidInputError(f"{label}: {type(value).__name__} cannot be written as JSON: {error}") from None
-        if num_odd and num_odd != self._num_odd(self.decode(raw, label)):
+        if num_odd and num_odd != self._num_odd_in(raw):
             raise InvalidInputError(
                 f"{label}: {type(value).__name__} {_short(value)} holds NaN or infinity, which JSON does not have; give its "
                 f"class the pydantic configuration ser_json_inf_nan='strings'"
             )
         return raw
+
+    def _num_odd_in(self, raw: bytes) -> int:
+        try:
+            return self._num_odd(self.decode(raw, ""))
+        except InvalidInputError:  # null where only a number is allowed
+            return 0
 
     def _num_odd(self, value: Any) -> int:
         """Returns how many numbers in a value are NaN or infinite."""
@@ -267,6 +274,11 @@ def _parts_of(schema: Any) -> Iterator[dict[str, Any]]:
             pending.extend(part.values())
         elif isinstance(part, list | tuple):
             pending.extend(part)
+
+
+def has_base64(schema: Any) -> bool:
+    """Returns whether a JSON Schema has bytes somewhere, which its JSON has as base64."""
+    return any(part.get("format") == "base64url" for part in _parts_of(schema))
 
 
 def _lost_parts(schema: Any) -> str:
@@ -353,21 +365,6 @@ def _image_of(raw: bytes, label: str) -> Any:
 
 _IMAGE_FORMATS = ("AVIF", "BMP", "GIF", "ICO", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
 """What Pillow may read of a client. It knows others, such as EPS, for which it runs another program."""
-_PNG_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "I;16"})
-"""Modes of images that a PNG has without loss; a TIFF has most others."""
-
-
-def _written(image: Any, label: str) -> bytes:
-    buffer = io.BytesIO()
-    is_png = image.mode in _PNG_MODES
-    try:
-        image.save(buffer, format="PNG", compress_level=1) if is_png else image.save(buffer, format="TIFF")
-    except Exception as error:
-        raise InvalidInputError(
-            f"{label}: an image of mode {image.mode!r} cannot be written as {'PNG' if is_png else 'TIFF'}: {error}; convert it, "
-            f"as by image.convert('RGB')"
-        ) from None
-    return buffer.getvalue()
 
 
 def _utf8(text: str, label: str) -> bytes:

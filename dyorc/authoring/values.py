@@ -7,7 +7,7 @@ a file. So it takes every way that tensors take. pydantic checks, reads and writ
 import io
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -381,7 +381,7 @@ def _plain(value: Any) -> Any:
     """Returns what JSON can carry of a value that pydantic does not know: NumPy's numbers and arrays."""
     if hasattr(value, "tolist"):
         return value.tolist()
-    raise TypeError(f"a {type(value).__name__} is no JSON")
+    raise TypeError(f"a {type(value).__name__} is no JSON{_advice(value)}")
 
 
 def _problems(error: Any, label: str) -> str:
@@ -390,13 +390,17 @@ def _problems(error: Any, label: str) -> str:
     if "recursion limit" in problems[0]["msg"]:
         return f"{label} is nested too deeply"
     shown = [
-        f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}, got {_short(problem['input'])}"
-        if problem["loc"]
-        else f"{problem['msg']}, got {_short(problem['input'])}"
+        f"{''.join(f'{part}.' for part in problem['loc'])[:-1]}{': ' if problem['loc'] else ''}{problem['msg']}, got "
+        f"{_short(problem['input'])}{_advice(problem['input'])}"
         for problem in problems[:_MAX_PROBLEMS]
     ]
     more = f" (and {len(problems) - _MAX_PROBLEMS} more)" if len(problems) > _MAX_PROBLEMS else ""
     return f"{label}: {'; '.join(shown)}{more}"
+
+
+def _advice(value: Any) -> str:
+    """Returns what to do with a call's result that nobody waited for."""
+    return "; `await` it first" if isinstance(value, Awaitable) else ""
 
 
 def _short(value: Any) -> str:

@@ -12,8 +12,8 @@ import numpy as np
 
 from dyorc.authoring.spec import TensorSpec, ValueSpec
 from dyorc.core.arrays import Array
-from dyorc.errors import ExecutionError
-from dyorc.openai import EmbeddingRequest, RerankRequest
+from dyorc.errors import ExecutionError, InvalidInputError
+from dyorc.openai import RerankRequest, TokenEmbeddingRequest
 
 
 def _numbers(spec: TensorSpec, array: Array, rank: int, num_rows: int, expected: str) -> Array:
@@ -38,13 +38,17 @@ def _numbers(spec: TensorSpec, array: Array, rank: int, num_rows: int, expected:
     return numbers
 
 
-def embeddings(request: EmbeddingRequest, spec: TensorSpec, array: Array) -> dict[str, Any]:
+def embeddings(request: TokenEmbeddingRequest, spec: TensorSpec, array: Array) -> dict[str, Any]:
     """Returns the answer to a request for embeddings.
 
     Raises:
         ExecutionError: If the workflow's answer is no list of vectors, one for each input.
+        InvalidInputError: If the vectors have other `dimensions` than the request asks for.
     """
     vectors = _numbers(spec, array, 2, len(request.inputs), "a vector for each")
+    size = vectors.shape[1]
+    if request.dimensions not in (None, size):
+        raise InvalidInputError(f"'dimensions' is {request.dimensions}, and model {request.model!r} answers with {size} numbers")
 
     def written(vector: Array) -> Any:
         if request.encoding_format == "base64":

@@ -170,6 +170,22 @@ async def test_a_client_error_before_the_first_part_is_a_plain_answer(stack: Sta
     assert "it is refused" in error["message"]
 
 
+@pytest.mark.parametrize("more", [{"tools": [{}] * 250_000}, {"x": {str(number): number for number in range(130_000)}}])
+async def test_more_values_than_are_read_at_once(stack: Stack, more: dict[str, Any]) -> None:
+    error = await refusal(stack, CHAT, {"model": "talker", "messages": HELLO} | more)
+    assert "more than 250000 fields, texts, lists and objects" in error["message"]
+
+
+async def test_large_texts_and_many_tokens_are_read(stack: Stack) -> None:
+    text = ' {"[:' * 300_000
+    answer = await stack.client.post(
+        CHAT, json={"model": "silent", "messages": [{"role": "user", "content": text}], "max_tokens": 2}
+    )
+    assert answer.json()["choices"][0]["message"]["content"] == '{"[: {"[: '
+    answer = await stack.client.post("/v1/embeddings", json={"model": "token_embedder", "input": [1] * 300_000})
+    assert answer.json()["data"][0]["embedding"] == openai_models.vector_of("a" * 300_000)
+
+
 async def test_more_messages_than_the_api_takes(stack: Stack) -> None:
     error = await refusal(stack, CHAT, {"model": "talker", "messages": HELLO * 2049})
     assert error["param"] == "messages"

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from dyorc.core.arrays import Array
+from dyorc.gateway.codec.json_counts import count_values
 from dyorc.gateway.http.openai.openai_errors import OpenAiFault
 from dyorc.gateway.http.openai.openai_models import request_array
 from dyorc.openai import ChatRequest, CompletionRequest, Generation, RerankRequest, TokenEmbeddingRequest
@@ -15,6 +16,8 @@ OpenAiRequest: TypeAlias = Generation | TokenEmbeddingRequest | RerankRequest
 """What becomes the input of a workflow."""
 Request = TypeVar("Request", bound=BaseModel)
 
+_MAX_VALUES = 250_000
+"""That many are read in a tenth of a second; 100 times as many, which fit into the largest body, hold up a server for ten."""
 _MAX_STOPS = 16
 _MAX_SHOWN_CHARS = 100
 
@@ -23,10 +26,15 @@ def read_fields(body: bytes | memoryview) -> dict[str, Any]:
     """Returns the fields of a body, read by the parser that reads them again for the workflow, so both have the same limits.
 
     Raises:
-        OpenAiFault: If it is not a JSON object, or nested more than 200 levels deep.
+        OpenAiFault: If it is not a JSON object, nested more than 200 levels deep, or has too many values.
     """
+    raw = bytes(body)
+    if count_values(raw, _MAX_VALUES) > _MAX_VALUES:
+        raise OpenAiFault(
+            f"the request has more than {_MAX_VALUES} fields, texts, lists and objects, the most that are read here"
+        )
     try:
-        fields = from_json(bytes(body), allow_inf_nan=False)
+        fields = from_json(raw, allow_inf_nan=False)
     except ValueError as error:
         text = str(error).replace("recursion limit exceeded", "it is nested more than 200 levels deep")
         raise OpenAiFault(f"the request's JSON is malformed: {text}") from None

@@ -10,7 +10,7 @@ _BYTES_OF_STRUCTURE = b":[{"
 
 
 def count_values(body: bytes, limit: int) -> int:
-    """Returns how many fields, texts (names of fields, too), lists and objects a body has; 0 if these cannot be more than `limit`,
+    """Returns how many fields, texts (also names of fields), lists and objects a body has; 0 if they cannot be more than `limit`,
     by its size or its marks. Numbers are cheap, and do not count.
 
     Cost: 25 ns for a byte where it has to be exact, and next to nothing for a body that is mostly text.

@@ -77,6 +77,14 @@ async def test_such_workflows_take_texts_too(client: openai.AsyncOpenAI) -> None
     assert [each.embedding for each in answer.data] == [openai_models.vector_of("banana"), openai_models.vector_of("b")]
 
 
+@pytest.mark.parametrize("model", ["embedder", "token_embedder"])
+async def test_many_vectors(client: openai.AsyncOpenAI, model: str) -> None:
+    texts = ["a" * (number % 7) for number in range(20_000)]  # so many that they are written on a thread
+    answer = await client.embeddings.create(model=model, input=texts, encoding_format="float")
+    assert [each.embedding for each in answer.data] == [openai_models.vector_of(text) for text in texts]
+    assert [each.index for each in answer.data] == list(range(20_000))
+
+
 async def test_dimensions_that_the_answer_does_not_have(stack: Stack) -> None:
     body = {"model": "embedder", "input": "a", "dimensions": 99}
     assert (await refusal(stack, "/v1/embeddings", body))["message"].startswith(

@@ -51,7 +51,7 @@ from dyorc.gateway.http.openai.openai_requests import (
     stops_of,
 )
 from dyorc.gateway.http.openai.responses import ResponseForm, ResponseRequest, read_response
-from dyorc.gateway.http.openai.vectors import embeddings, ranking
+from dyorc.gateway.http.openai.vectors import copy_of, embeddings, ranking
 from dyorc.gateway.http.request_bodies import BodyReader
 from dyorc.gateway.infer_request import InferRequest, make_request
 from dyorc.gateway.origins import Arrival, note_written
@@ -62,6 +62,7 @@ from dyorc.openai import ChatRequest, CompletionRequest, EmbeddingRequest, Gener
 from dyorc.protocol.api_paths import CHAT_COMPLETIONS, COMPLETIONS, EMBEDDINGS, OPENAI_MODELS, RERANKINGS, RESPONSES, is_openai
 from dyorc.protocol.parameter_names import PRIORITY
 from dyorc.telemetry.record import Origin
+from dyorc.transport.outbox import num_bytes_of
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -288,7 +289,7 @@ class OpenAiRoutes:
         request: TokenEmbeddingRequest | RerankRequest,
         model: Model,
         part: Part,
-        take_output: Callable[[TensorSpec, Array], dict[str, Any]],
+        encode: Callable[[TensorSpec, Array], bytes],
     ) -> None:
         """Runs a request that has one answer of numbers."""
         array = await self._service.decoded(call.num_bytes, request_array, request)
@@ -296,14 +297,17 @@ class OpenAiRoutes:
         origin = self._service.origins.of(inference, call.arrival)
         note_request(origin, request)
 
-        def take(arrays: list[Array]) -> bytes:
-            return msgspec.json.encode(take_output(output_of(model), arrays[0]))
+        spec = output_of(model)
+
+        def take(arrays: list[Array]) -> Array:
+            return copy_of(spec, arrays[0])
 
         with self._service.memory() as memory, CancelledWithClient(call.scope) as wait:
-            body = await self._service.infer(
+            answer = await self._service.infer(
                 call.ticket, model, inference, memory,
                 timeout_s=call.head.timeout_s, priority=call.head.priority, origin=origin, started=wait.attach, take=take,
             )  # fmt: skip
+        body = await self._service.decoded(num_bytes_of(answer), encode, spec, answer)
         await write(call.send, 200, [JSON], [body])
         note_written(origin)
 

@@ -6,9 +6,10 @@ or returns, texts or `ChatDelta`s. Fields that are not listed here are kept, sin
 Source: OpenAI's description of its API, github.com/openai/openai-openapi.
 """
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, with_config
+from pydantic import BaseModel, ConfigDict, Field, model_validator, with_config
+from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
 ROLE = "x-openai-request"
@@ -23,16 +24,29 @@ def _config(role: str) -> ConfigDict:
     return ConfigDict(extra="allow", json_schema_extra={ROLE: role})
 
 
+Role: TypeAlias = Literal["developer", "system", "user", "assistant", "tool", "function"]
+"""Who says a message."""
+
+_MAX_MESSAGES = 2048
+"""As in OpenAI's own API. To check hundreds of thousands would take seconds."""
+
+
 class ChatMessage(BaseModel):
-    """A message of a conversation."""
+    """A message of a conversation. Those of the roles ``assistant`` and ``function`` may lack a content."""
 
     model_config = ConfigDict(extra="allow")
 
-    role: str
+    role: Role
     content: str | list[dict[str, Any]] | None = None
     name: str | None = None
     tool_calls: list[dict[str, Any]] | None = None
     tool_call_id: str | None = None
+
+    @model_validator(mode="after")
+    def _check_content(self) -> Self:
+        if self.content is None and self.role not in ("assistant", "function"):
+            raise PydanticCustomError("missing_content", "a message of the role {role} needs a 'content'", {"role": self.role})
+        return self
 
     @property
     def text(self) -> str:
@@ -56,14 +70,14 @@ class ChatRequest(BaseModel):
     model_config = _config("chat")
 
     model: str
-    messages: list[ChatMessage] = Field(min_length=1)
+    messages: list[ChatMessage] = Field(min_length=1, max_length=_MAX_MESSAGES)
     stream: bool = False
     stream_options: StreamOptions | None = None
     max_tokens: int | None = Field(default=None, ge=1)
     max_completion_tokens: int | None = Field(default=None, ge=1)
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)
-    n: int = Field(default=1, ge=1, le=16)
+    n: int = Field(default=1, ge=1)
     stop: str | list[str] | None = None
     seed: int | None = None
     tools: list[dict[str, Any]] | None = None
@@ -91,7 +105,7 @@ class CompletionRequest(BaseModel):
     max_tokens: int | None = Field(default=None, ge=1)
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)
-    n: int = Field(default=1, ge=1, le=16)
+    n: int = Field(default=1, ge=1)
     stop: str | list[str] | None = None
     seed: int | None = None
     service_tier: str | None = None
@@ -104,17 +118,36 @@ class CompletionRequest(BaseModel):
         return self.max_tokens
 
 
-class EmbeddingRequest(BaseModel):
-    """``POST /v1/embeddings``. The workflow returns a list of numbers for each input, or a tensor [inputs, dimensions]."""
-
-    model_config = _config("embedding")
-
+class _EmbeddingFields(BaseModel):
     model: str
-    input: str | list[str] | list[int] | list[list[int]]
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = Field(default=None, ge=1)
     priority: Priority | None = None
     user: str | None = None
+
+
+class EmbeddingRequest(_EmbeddingFields):
+    """``POST /v1/embeddings``. The workflow returns a list of numbers for each input, or a tensor [inputs, dimensions].
+
+    Requests with tokens in place of texts are refused; a workflow that takes them has a `TokenEmbeddingRequest`.
+    """
+
+    model_config = _config("embedding")
+
+    input: str | list[str]
+
+    @property
+    def inputs(self) -> list[str]:
+        """The texts, one for each embedding."""
+        return [self.input] if isinstance(self.input, str) else self.input
+
+
+class TokenEmbeddingRequest(_EmbeddingFields):
+    """``POST /v1/embeddings``, for a workflow that takes texts as well as lists of tokens."""
+
+    model_config = _config("token_embedding")
+
+    input: str | list[str] | list[int] | list[list[int]]
 
     @property
     def inputs(self) -> list[str] | list[list[int]]:
@@ -174,7 +207,8 @@ class ChatDelta(BaseModel):
 
     Attributes:
         tool_calls: As in the API; one without an ``index`` is a call of its own.
-        finish_reason: ``stop``, ``length``, ``tool_calls`` or ``content_filter``, with the last part.
+        finish_reason: ``stop``, ``length``, ``tool_calls`` or ``content_filter``, with the last part. A workflow that ends at the
+            client's `limit` says ``length``; without a word of it, an answer has ended by itself.
         usage: What to tell the client; otherwise each part counts as a token.
     """
 

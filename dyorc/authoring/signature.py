@@ -296,7 +296,7 @@ class Signature:
         except NameError as error:
             raise DefinitionError(f"{owner}: an annotation names something unknown: {error}") from error
         if "return" not in hints:
-            raise DefinitionError(f"{owner}: the return annotation is missing; expected jaxtyping tensors")
+            raise DefinitionError(f"{owner}: the return annotation is missing; expected jaxtyping tensors or structured values")
         parameters: list[TensorSpec | StaticSpec | StreamSpec] = []
         for parameter in list(inspect.signature(function).parameters.values())[skip_first:]:
             name = parameter.name

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import AbstractDtype
 
 from dyorc.authoring.resident import ResidentMark
-from dyorc.authoring.values import ContentKind, ValueType, check_image
+from dyorc.authoring.values import ContentKind, ValueType, check_image, has_base64
 from dyorc.core.arrays import Array, as_array, as_value, element_of_bytes
 from dyorc.core.tensor import TENSOR_TYPES, DType, Shape
 from dyorc.errors import DefinitionError, InvalidInputError
@@ -276,6 +276,10 @@ class ValueSpec(TensorSpec):
     @property
     def is_file(self) -> bool:
         return not self.is_plain
+
+    def described(self) -> dict[str, str | bool]:
+        """Returns what clients have to know of it, for the protocol's metadata."""
+        return {"name": self.name, "content": self.kind, "takes_bytes": self.is_file or has_base64(self.schema)}
 
     def array_of(self, value: Any, label: str) -> Array:
         if self.type is None:

@@ -7,7 +7,7 @@ a file. So it takes every way that tensors take. pydantic checks, reads and writ
 import io
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -16,6 +16,7 @@ from typing import Any, Self, get_type_hints
 from typing_extensions import is_typeddict
 
 from dyorc.authoring.resident import ResidentMark
+from dyorc.core.image_files import encode_image
 from dyorc.errors import DefinitionError, InvalidInputError
 
 MAX_IMAGE_PIXELS = 64 * 1024 * 1024
@@ -178,7 +179,7 @@ class ValueType:
                 if isinstance(value, bytes | bytearray | memoryview):
                     return bytes(value)
                 if hasattr(value, "save") and hasattr(value, "getbbox"):
-                    return _written(value, label)
+                    return encode_image(value, label)
             case ContentKind.JSON:
                 return self._as_json(value, label)
         raise InvalidInputError(f"{label} is {type(value).__name__} {_short(value)}, expected {self.name}")
@@ -190,12 +191,18 @@ class ValueType:
             num_odd = self._num_odd(checked) if b"null" in raw else 0
         except Exception as error:
             raise InvalidInputError(f"{label}: {type(value).__name__} cannot be written as JSON: {error}") from None
-        if num_odd and num_odd != self._num_odd(self.decode(raw, label)):
+        if num_odd and num_odd != self._num_odd_in(raw):
             raise InvalidInputError(
                 f"{label}: {type(value).__name__} {_short(value)} holds NaN or infinity, which JSON does not have; give its "
                 f"class the pydantic configuration ser_json_inf_nan='strings'"
             )
         return raw
+
+    def _num_odd_in(self, raw: bytes) -> int:
+        try:
+            return self._num_odd(self.decode(raw, ""))
+        except InvalidInputError:  # null where only a number is allowed
+            return 0
 
     def _num_odd(self, value: Any) -> int:
         """Returns how many numbers in a value are NaN or infinite."""
@@ -267,6 +274,11 @@ def _parts_of(schema: Any) -> Iterator[dict[str, Any]]:
             pending.extend(part.values())
         elif isinstance(part, list | tuple):
             pending.extend(part)
+
+
+def has_base64(schema: Any) -> bool:
+    """Returns whether a JSON Schema has bytes somewhere, which its JSON has as base64."""
+    return any(part.get("format") == "base64url" for part in _parts_of(schema))
 
 
 def _lost_parts(schema: Any) -> str:
@@ -353,21 +365,6 @@ def _image_of(raw: bytes, label: str) -> Any:
 
 _IMAGE_FORMATS = ("AVIF", "BMP", "GIF", "ICO", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
 """What Pillow may read of a client. It knows others, such as EPS, for which it runs another program."""
-_PNG_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "I;16"})
-"""Modes of images that a PNG has without loss; a TIFF has most others."""
-
-
-def _written(image: Any, label: str) -> bytes:
-    buffer = io.BytesIO()
-    is_png = image.mode in _PNG_MODES
-    try:
-        image.save(buffer, format="PNG", compress_level=1) if is_png else image.save(buffer, format="TIFF")
-    except Exception as error:
-        raise InvalidInputError(
-            f"{label}: an image of mode {image.mode!r} cannot be written as {'PNG' if is_png else 'TIFF'}: {error}; convert it, "
-            f"as by image.convert('RGB')"
-        ) from None
-    return buffer.getvalue()
 
 
 def _utf8(text: str, label: str) -> bytes:
@@ -381,7 +378,7 @@ def _plain(value: Any) -> Any:
     """Returns what JSON can carry of a value that pydantic does not know: NumPy's numbers and arrays."""
     if hasattr(value, "tolist"):
         return value.tolist()
-    raise TypeError(f"a {type(value).__name__} is no JSON")
+    raise TypeError(f"a {type(value).__name__} is no JSON{_advice(value)}")
 
 
 def _problems(error: Any, label: str) -> str:
@@ -390,13 +387,17 @@ def _problems(error: Any, label: str) -> str:
     if "recursion limit" in problems[0]["msg"]:
         return f"{label} is nested too deeply"
     shown = [
-        f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}, got {_short(problem['input'])}"
-        if problem["loc"]
-        else f"{problem['msg']}, got {_short(problem['input'])}"
+        f"{''.join(f'{part}.' for part in problem['loc'])[:-1]}{': ' if problem['loc'] else ''}{problem['msg']}, got "
+        f"{_short(problem['input'])}{_advice(problem['input'])}"
         for problem in problems[:_MAX_PROBLEMS]
     ]
     more = f" (and {len(problems) - _MAX_PROBLEMS} more)" if len(problems) > _MAX_PROBLEMS else ""
     return f"{label}: {'; '.join(shown)}{more}"
+
+
+def _advice(value: Any) -> str:
+    """Returns what to do with a call's result that nobody waited for."""
+    return "; `await` it first" if isinstance(value, Awaitable) else ""
 
 
 def _short(value: Any) -> str:

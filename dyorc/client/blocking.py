@@ -146,12 +146,16 @@ class Client:
 
         Args:
             inputs: Values by the names of the model's parameters, for names that are also options here.
-            named: Values by name: what JSON carries, also dataclasses, pydantic models, arrays and tensors (as nested lists);
+            named: Values by name: what JSON carries, also dataclasses, pydantic models, arrays and tensors;
                 `bytes`, `dyorc.File` and `PIL.Image.Image` for files.
 
         Returns:
             What the workflow returned, as JSON has it: dicts, lists, texts, numbers; a file as `bytes`. If it answers in parts,
             all of them in a list.
+
+        Raises:
+            InvalidInputError: Also if a value would arrive as another one: NaN in a value that is no tensor, `bytes` for a text,
+                a picture that no file can hold. Names the parameter.
         """
         options = Options(version, timeout_s, request_id=request_id)
         return self._runner.run(self._operations.run(model, merge_inputs(inputs, named), options, retries))

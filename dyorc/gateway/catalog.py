@@ -12,13 +12,14 @@ import msgspec
 
 from dyorc.authoring.batching import BatchKeys
 from dyorc.authoring.signature import Signature, StaticValue
+from dyorc.authoring.spec import ValueSpec
 from dyorc.authoring.values import MAX_IMAGE_PIXELS
 from dyorc.core.arrays import Array, inline
 from dyorc.errors import NotReadyError, UnknownModelError
 from dyorc.models.offers import ModelKey, Offer, Offers, ProgramOffer
 from dyorc.protocol.deployment_changes import STICKY_BY_KEY
 from dyorc.protocol.header_names import Header
-from dyorc.protocol.parameter_names import PARAMETERS, REPEATABLE
+from dyorc.protocol.parameter_names import PARAMETERS, REPEATABLE, STRUCTURED_VALUES
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.readings import Readings
 
@@ -104,6 +105,8 @@ class Model:
         properties = {REPEATABLE: "true" if self.is_repeatable else "false"}
         if self.signature.statics:
             properties[PARAMETERS] = msgspec.json.encode([static.described() for static in self.signature.statics]).decode()
+        if structured := [spec.described() for spec in self.signature.inputs if isinstance(spec, ValueSpec)]:
+            properties[STRUCTURED_VALUES] = msgspec.json.encode(structured).decode()
         return properties
 
     def check(self, arrays: Sequence[Array], statics: tuple[StaticValue, ...]) -> None:

@@ -66,12 +66,19 @@ def openai(
                         continue
                     if data.strip() == "[DONE]":
                         return
-                    if text := _text_of(json.loads(data), "delta"):
+                    if text := _text_of(_read_event(data, f"{base_url}: an event of {model!r}"), "delta"):
                         yield text
             raise ExecutionError(f"{base_url}: the stream of {model!r} ended before its end, [DONE]")
 
     cls = InParts if is_streaming else Whole
     return dyorc.program(name=name or "openai", batched=False, max_ongoing=max_ongoing, **options)(cls)()
+
+
+def _read_event(data: str, label: str) -> Any:
+    try:
+        return json.loads(data)
+    except ValueError as error:
+        raise ExecutionError(f"{label} is {data.strip()[:80]!r}, which is no JSON: {error}") from error
 
 
 def _text_of(answer: Any, field: str) -> str:

@@ -89,14 +89,20 @@ class RemoteService:
             answer = await self._client.send(self._client.build_request("POST", address, json=body), stream=True)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             return errors.TransportError(f"{address} cannot be reached: {error}")
-        return await self._error_of(answer, address) if answer.is_error else answer
+        return answer if answer.is_success else await self._error_of(answer, address)
 
     async def _error_of(self, answer: httpx.Response, address: str) -> errors.DyOrcError:
         try:
             text = (await answer.aread()).decode(errors="replace")[:_MAX_SHOWN]
         finally:
             await answer.aclose()
-        otherwise = errors.InvalidInputError if answer.status_code < 500 else errors.ExecutionError
+        if answer.is_redirect:
+            target = answer.headers.get("location", "")
+            return errors.ExecutionError(
+                f"{address}: {answer.status_code} is a redirect to {target!r}, which is not followed; "
+                f"expected the URL that answers"
+            )
+        otherwise = errors.InvalidInputError if answer.is_client_error else errors.ExecutionError
         kind = _BY_STATUS.get(answer.status_code, otherwise)
         if issubclass(kind, errors.CapacityError):
             after = answer.headers.get("retry-after", "")

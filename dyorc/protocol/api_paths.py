@@ -31,6 +31,7 @@ METRICS = "/metrics"
 RUN_MODEL = "/run"
 MCP = "/mcp"
 
+OPENAI_ROOT = "/v1/"
 OPENAI_MODELS = "/v1/models"
 CHAT_COMPLETIONS = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
@@ -86,6 +87,11 @@ def run_path(model: str, version: str | None = None) -> str:
 def is_openai(path: str) -> bool:
     """Returns whether a path is a route of OpenAI's API."""
     return path in _OPENAI_PATHS or path.startswith(f"{OPENAI_MODELS}/")
+
+
+def is_below_openai(path: str) -> bool:
+    """Returns whether a client of OpenAI's API may ask for a path, be it a route or not: jobs alone are another API."""
+    return path.startswith(OPENAI_ROOT) and path != JOBS and not path.startswith(f"{JOBS}/")
 
 
 def grpc_path(call: str) -> str:

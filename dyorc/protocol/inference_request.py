@@ -12,7 +12,7 @@ from dyorc.core.arrays import Array, as_array, dtype_of
 from dyorc.core.tensor import DType
 from dyorc.errors import InvalidInputError
 from dyorc.protocol import header_names, media_types
-from dyorc.protocol.metadata import ModelMetadata
+from dyorc.protocol.metadata import ModelMetadata, TensorMetadata
 from dyorc.protocol.parameter_names import BINARY_DATA, BINARY_DATA_OUTPUT, BINARY_DATA_SIZE, EXPLAIN, PRIORITY
 from dyorc.protocol.raw import encode_bytes
 
@@ -128,12 +128,25 @@ def _encode(metadata: ModelMetadata, values: Mapping[str, Any]) -> tuple[list[di
         if name not in inputs:
             parameters[name] = _parameter(metadata, name, value)
             continue
-        array = as_array(value, inputs[name].datatype, f"input {name!r} of {metadata.name!r}")
+        array = _array_of(value, inputs[name], f"input {name!r} of {metadata.name!r}")
         dtype = dtype_of(array)
         raw = encode_bytes(array) if dtype is DType.BYTES else _raw(array)
         heads.append({"name": name, "datatype": dtype, "shape": array.shape, "parameters": {BINARY_DATA_SIZE: len(raw)}})
         pieces.append(raw)
     return heads, pieces, parameters
+
+
+def _array_of(value: Any, tensor: TensorMetadata, label: str) -> Array:
+    if tensor.datatype is not DType.BYTES or tensor.shape:
+        return as_array(value, tensor.datatype, label)
+    advice = "structured values go here as JSON text, json.dumps(value)"
+    try:
+        array = as_array(value, tensor.datatype, label)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{error}; {advice}") from error
+    if array.ndim:
+        raise InvalidInputError(f"{label} has rank {array.ndim} (shape {list(array.shape)}), expected one text; {advice}")
+    return array
 
 
 def _raw(array: Array) -> Piece:

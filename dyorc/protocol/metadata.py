@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import msgspec
 
 from dyorc.core.tensor import DType, Shape
-from dyorc.protocol.parameter_names import REPEATABLE
+from dyorc.errors import TransportError
+from dyorc.protocol.parameter_names import REPEATABLE, STRUCTURED_VALUES
 
 
 class TensorMetadata(msgspec.Struct, frozen=True):
@@ -18,6 +19,19 @@ class TensorMetadata(msgspec.Struct, frozen=True):
     name: str
     datatype: DType
     shape: Shape
+
+
+class ValueMetadata(msgspec.Struct, frozen=True):
+    """An input that is a structured value.
+
+    Attributes:
+        content: What its bytes are: text, json, bytes, image or file.
+        takes_bytes: Whether it is a file, or JSON that may have bytes inside, as base64.
+    """
+
+    name: str
+    content: str
+    takes_bytes: bool
 
 
 class ModelMetadata(msgspec.Struct, frozen=True):
@@ -38,3 +52,15 @@ class ModelMetadata(msgspec.Struct, frozen=True):
     def is_repeatable(self) -> bool:
         """Whether the server says that a request may safely run twice."""
         return self.properties.get(REPEATABLE) == "true"
+
+    def structured_values(self) -> dict[str, ValueMetadata]:
+        """Returns the inputs that are structured values, by name; the others are tensors.
+
+        Raises:
+            TransportError: If what the server says of them is malformed.
+        """
+        try:
+            values = msgspec.json.decode(self.properties.get(STRUCTURED_VALUES, "[]"), type=list[ValueMetadata])
+        except msgspec.DecodeError as error:
+            raise TransportError(f"the metadata of {self.name!r} has malformed {STRUCTURED_VALUES}: {error}") from error
+        return {value.name: value for value in values}

@@ -29,5 +29,9 @@ FINAL = "triton_final_response"
 REPEATABLE = "repeatable"
 """In a model's properties: whether running a request twice is as good as once."""
 
+STRUCTURED_VALUES = "structured_values"
+"""In a model's properties: the inputs that are structured values, as a JSON list of names, contents, and whether bytes may be
+among these."""
+
 PARAMETERS = "parameters"
 """In a model's properties: what a request may set besides tensors, as a JSON list of names, types and defaults."""

@@ -3,12 +3,18 @@
 import asyncio
 import io
 import math
+import re
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import PIL.Image
 import pytest
+import torch
+from jaxtyping import Float, Float16, Int
+from pydantic import BaseModel, ConfigDict
 
 import dyorc
 from dyorc.client import AsyncClient
@@ -30,7 +36,73 @@ async def counting(start: int, until: int, broken_at: int = -1) -> AsyncIterator
         yield {"error": letter.kind, "code": "invalid_input", "number": number}
 
 
-TARGETS = [values.judge, values.thumbnail, values.describe, values.tell, values.parcel, tensors.affine, counting]
+Table = Int[np.ndarray, "n m"]
+Numbers = Float[np.ndarray, " n"]
+
+
+@dataclass
+class Enclosed:
+    numbers: list[float]
+
+
+@dyorc.program(batched=False)
+def shape(table: Table) -> list[int]:
+    return list(table.shape)
+
+
+@dyorc.program(batched=False)
+def are_nan(numbers: Numbers) -> list[bool]:
+    return np.isnan(numbers).tolist()
+
+
+@dyorc.program(batched=False)
+def digest(blob: dyorc.Bytes[np.ndarray, ""], halves: Float16[np.ndarray, " n"]) -> list[Any]:
+    return [bytes(blob[()]).hex(), halves.tolist()]
+
+
+@dyorc.program(batched=False)
+def tell_type(value: Any) -> str:
+    return repr(value)
+
+
+@dyorc.program(batched=False)
+def lengths(blobs: dict[str, bytes]) -> dict[str, int]:
+    return {name: len(blob) for name, blob in blobs.items()}
+
+
+@dyorc.program(batched=False)
+def enclosed(value: Enclosed) -> list[str]:
+    return [str(number) for number in value.numbers]
+
+
+class Lasting(BaseModel):
+    model_config = ConfigDict(ser_json_inf_nan="strings")
+
+    number: float
+
+
+@dyorc.program(batched=False)
+def lasting(value: Lasting) -> str:
+    return str(value.number)
+
+
+@dyorc.program(batched=False)
+def spelled(numbers: list[float]) -> list[str]:
+    return [str(number) for number in numbers]
+
+
+@dyorc.program(batched=False)
+def mode(image: PIL.Image.Image) -> str:
+    return f"{image.mode} {image.size}"
+
+
+@dyorc.workflow
+async def echo_text(text: str) -> str:
+    return text
+
+
+EXACT = [shape, are_nan, digest, tell_type, lengths, enclosed, lasting, spelled, mode, echo_text]
+TARGETS = [*EXACT, values.judge, values.thumbnail, values.describe, values.tell, values.parcel, tensors.affine, counting]
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +134,86 @@ async def test_arrays_are_nested_lists(client: AsyncClient) -> None:
     expected = (await client.infer("affine", x=x, index=index, factor=2.0)).tolist()
     assert await client.run("affine", x=x, index=index, factor=np.float64(2)) == expected
     assert await client.run("affine", x=x.tolist(), index=[3, 0], factor=2) == expected
+
+
+@pytest.mark.parametrize("size", [(0, 3), (3, 0), (0, 0), (2, 3)])
+async def test_arrays_without_elements_keep_their_shape(client: AsyncClient, size: tuple[int, int]) -> None:
+    assert await client.run("shape", table=np.zeros(size, np.int64)) == list(size)
+    assert await client.run("shape", table=torch.zeros(size, dtype=torch.int32)) == list(size)
+
+
+async def test_tensors_arrive_as_they_are(client: AsyncClient) -> None:
+    assert await client.run("are_nan", numbers=np.array([np.nan, 1])) == [True, False]
+    assert await client.run("are_nan", numbers=[math.inf, math.nan]) == [False, True]
+    assert await client.run("are_nan", numbers=[]) == []
+    assert await client.run("digest", blob=b"\xff\x00", halves=[0.5]) == ["ff00", [0.5]]
+    with pytest.raises(InvalidInputError, match="'table' has rank 1"):
+        await client.run("shape", table=[1, 2])
+    with pytest.raises(InvalidInputError, match=r"'numbers': .* is text, expected FP32"):
+        await client.run("are_nan", numbers=["a"])
+
+
+@pytest.mark.parametrize("value", [math.nan, [math.nan], {"a": np.array([math.nan])}, Enclosed([math.nan]), {math.nan: 1}])
+async def test_nan_is_refused_and_never_nothing(client: AsyncClient, value: Any) -> None:
+    with pytest.raises(InvalidInputError, match="'value' holds NaN, which JSON does not have"):
+        await client.run("tell_type", value=value)
+
+
+async def test_numbers_that_json_does_not_have_travel_as_texts(client: AsyncClient) -> None:
+    with pytest.raises(InvalidInputError, match=r"'factor' holds -Infinity.*expected finite numbers"):
+        await client.run("parcel", file=b"x" * 2**17, factor=-math.inf)
+    with pytest.raises(InvalidInputError, match="the text 'NaN', which its floats read"):
+        await client.run("enclosed", value=Enclosed([math.nan]))
+    assert await client.run("spelled", numbers=["NaN", "-Infinity", 1]) == ["nan", "-inf", "1.0"]
+    with pytest.raises(dyorc.errors.DyOrcError, match=r"holds NaN or infinity.*ser_json_inf_nan='strings'"):
+        await client.run("enclosed", value={"numbers": ["NaN"]})
+    assert await client.run("lasting", value=Lasting(number=math.nan)) == "nan"
+
+
+@pytest.mark.parametrize(
+    ("model", "given"),
+    [
+        ("echo_text", {"text": b"a"}),
+        ("echo_text", {"text": bytearray(b"a")}),
+        ("echo_text", {"text": dyorc.File(b"a")}),
+        ("tell_type", {"value": b"a"}),
+        ("tell_type", {"value": {"deep": [b"a"]}}),
+        ("tell_type", {"value": {"deep": dyorc.File(b"a")}}),
+    ],
+)
+async def test_bytes_do_not_become_texts(client: AsyncClient, model: str, given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError, match=rf"'{next(iter(given))}' holds bytes, b'a', but takes none"):
+        await client.run(model, given)
+
+
+async def test_bytes_inside_json(client: AsyncClient) -> None:
+    assert await client.run("lengths", blobs={"a": b"\xff\xfe\xfb", "b": bytearray(2**17)}) == {"a": 3, "b": 2**17}
+
+
+@pytest.mark.parametrize("kind", ["1", "L", "P", "RGBA", "CMYK", "F", "I", "YCbCr", "I;16"])
+async def test_pictures_of_other_modes(client: AsyncClient, kind: str) -> None:
+    assert await client.run("mode", image=PIL.Image.new(kind, (3, 2))) == f"{kind} (3, 2)"
+
+
+@pytest.mark.parametrize(("kind", "size"), [("HSV", (3, 2)), ("RGB", (0, 0))])
+async def test_a_picture_that_no_file_can_hold_is_named(client: AsyncClient, kind: str, size: tuple[int, int]) -> None:
+    with pytest.raises(InvalidInputError, match=rf"'image': an image of mode '{kind}' cannot be written"):
+        await client.run("mode", image=PIL.Image.new(kind, size))
+
+
+@pytest.mark.parametrize(
+    ("tensor", "text"),
+    [
+        ({"shape": [1, 1]}, "'table' is an object, expected nested lists, or datatype, shape and base64"),
+        ({"datatype": "INT64", "shape": [1, 1], "base64": "%"}, "'table' is str '%', expected .*base64"),
+        ({"datatype": "INT64", "shape": [1, 1], "base64": "AAAA"}, "'table'.* 3 bytes"),
+        ({"datatype": "INT16", "shape": [1, 1], "base64": "AAA="}, "'table' is INT16, expected INT64"),
+    ],
+)
+async def test_malformed_raw_tensors_are_named(stack: Stack, tensor: dict[str, Any], text: str) -> None:
+    answer = await stack.client.post("/run/shape", json={"table": tensor})
+    assert answer.status_code == 400
+    assert re.search(text, answer.json()["error"])
 
 
 @pytest.mark.parametrize("side", [8, 400])  # as base64, and as the whole body

@@ -97,7 +97,7 @@ async def test_other_operations(client: openai.AsyncOpenAI, stack: Stack, last: 
     await client.completions.create(model="writer", prompt="a", max_tokens=2)
     text = await last.attributes("gen_ai.usage.output_tokens")
     assert (text["gen_ai.operation.name"], text["gen_ai.usage.output_tokens"]) == ("text_completion", 2)
-    assert text["gen_ai.response.finish_reasons"] == ["length"]
+    assert text["gen_ai.response.finish_reasons"] == ["stop"]
     response = await client.responses.create(model="talker", input="a b")
     chat = await last.attributes("gen_ai.usage.output_tokens")
     assert (chat["gen_ai.operation.name"], chat["gen_ai.response.id"]) == ("chat", response.id)

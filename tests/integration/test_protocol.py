@@ -140,7 +140,9 @@ async def test_the_error_of_bytes_that_are_not_text_says_how_to_get_them(stack: 
     body = oip.binary_body(_inputs(), outputs=[{"name": "reversed"}])
     answer = await stack.client.post("/v2/models/echo/infer", content=body.content, headers=body.headers)
     assert answer.status_code == 400
-    assert oip.error_text(answer) == "output 'reversed' holds bytes that are not UTF-8; ask for binary data"
+    assert oip.error_text(answer) == (
+        "output 'reversed' holds bytes that are not UTF-8; declare it `bytes`, or ask POST /v2/models/NAME/infer for binary data"
+    )
 
 
 @pytest.mark.parametrize("as_json", [True, False])

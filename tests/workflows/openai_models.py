@@ -9,7 +9,15 @@ import numpy as np
 from jaxtyping import Float
 
 import dyorc
-from dyorc.openai import ChatDelta, ChatRequest, CompletionRequest, EmbeddingRequest, RerankRequest, TokenUsage
+from dyorc.openai import (
+    ChatDelta,
+    ChatRequest,
+    CompletionRequest,
+    EmbeddingRequest,
+    RerankRequest,
+    TokenEmbeddingRequest,
+    TokenUsage,
+)
 
 
 def reply_to(request: ChatRequest) -> list[str]:
@@ -32,6 +40,21 @@ async def speak(request: ChatRequest) -> AsyncIterator[str]:
 async def talker(request: ChatRequest) -> AsyncIterator[str]:
     """Says the words of the last message backwards."""
     async for piece in speak(request):
+        yield piece
+
+
+@dyorc.program(batched=False)
+async def speak_up_to(request: ChatRequest) -> AsyncIterator[str | ChatDelta]:
+    for piece in reply_to(request):
+        yield piece
+    if request.limit is not None and request.limit < len(request.messages[-1].text.split()):
+        yield ChatDelta(finish_reason="length")
+
+
+@dyorc.workflow
+async def limited(request: ChatRequest) -> AsyncIterator[str | ChatDelta]:
+    """Says what `talker` says, and whether the limit cut it."""
+    async for piece in speak_up_to(request):
         yield piece
 
 
@@ -93,12 +116,40 @@ def vector_of(text: str) -> list[float]:
 
 @dyorc.program(batched=False)
 def embed_all(request: EmbeddingRequest) -> Float[np.ndarray, "n 3"]:
-    return np.array([vector_of(str(each)) for each in request.inputs], np.float32)
+    return np.array([vector_of(each) for each in request.inputs], np.float32)
 
 
 @dyorc.workflow
 async def embedder(request: EmbeddingRequest) -> Float[np.ndarray, "n 3"]:
     return embed_all(request)
+
+
+@dyorc.program(batched=False)
+def embed_each(request: TokenEmbeddingRequest) -> list[list[float]]:
+    return [vector_of(each if isinstance(each, str) else "a" * len(each)) for each in request.inputs]
+
+
+@dyorc.workflow
+async def token_embedder(request: TokenEmbeddingRequest) -> list[list[float]]:
+    return embed_each(request)
+
+
+class Infilling(CompletionRequest):
+    """A request with the text that comes after."""
+
+    suffix: str = ""
+
+
+@dyorc.workflow
+async def infiller(request: Infilling) -> str:
+    return f"between {request.prompt} and {request.suffix}"
+
+
+@dyorc.workflow
+async def refuser(request: ChatRequest) -> AsyncIterator[str]:
+    """Refuses every request, which is the client's fault, before its first part."""
+    raise dyorc.InvalidInputError("it is refused")
+    yield ""
 
 
 @dyorc.program(batched=False)
@@ -123,4 +174,6 @@ async def loose(request: ChatRequest) -> AsyncIterator[dict[str, Any]]:
         yield delta
 
 
-ALL = [talker, silent, tooled, loose, writer, endless, embedder, ranker]
+ALL = [
+    talker, limited, silent, tooled, loose, refuser, writer, infiller, endless, embedder, token_embedder, ranker,
+]  # fmt: skip

@@ -125,4 +125,7 @@ def texts(name: str, array: Array) -> list[str]:
     try:
         return [bytes(item).decode() for item in array.reshape(-1).tolist()]
     except UnicodeDecodeError as error:
-        raise InvalidInputError(f"output {name!r} holds bytes that are not UTF-8; ask for binary data") from error
+        raise InvalidInputError(
+            f"output {name!r} holds bytes that are not UTF-8; declare it `bytes`, or ask "
+            "POST /v2/models/NAME/infer for binary data"
+        ) from error

@@ -25,12 +25,13 @@ from dyorc.errors import InvalidInputError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.codec.form_fields import FormField, read_form
 from dyorc.gateway.codec.generate_json import as_input
-from dyorc.gateway.codec.json_inputs import read_inputs
+from dyorc.gateway.codec.json_inputs import Input, read_inputs
 from dyorc.gateway.codec.json_objects import read_object
 from dyorc.gateway.codec.json_outputs import texts
 from dyorc.gateway.infer_request import InferRequest, make_request
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.protocol import media_types
+from dyorc.protocol.parameter_names import BINARY_DATA_SIZE
 
 _FORM = "multipart/form-data"
 _URL_FORM = "application/x-www-form-urlencoded"
@@ -81,9 +82,7 @@ def decode_run(sent: RunBody, model: Model, memory: RequestMemory, request_id: s
         elif isinstance(spec, ValueSpec):
             arrays[name] = _value(spec, value, model)
         elif isinstance(spec, TensorSpec):
-            nested = _tensor(spec, value, model)
-            _check_rank(spec, nested, model)
-            arrays |= read_inputs([as_input(spec, nested)], memoryview(b""), memory)
+            arrays |= _tensor(spec, value, model, memory)
     return make_request(model, request_id, arrays, parameters, ())
 
 
@@ -212,8 +211,37 @@ def _static(spec: StaticSpec, value: Any, model: Model) -> Any:
     return value
 
 
-def _tensor(spec: TensorSpec, value: Any, model: Model) -> Any:
-    """Returns the numbers or texts of a tensor, nested in lists."""
+class RawTensor(msgspec.Struct, forbid_unknown_fields=True):
+    """A tensor by its raw bytes. Nested lists cannot say what size rows have if there are none, and JSON has no NaN.
+
+    Attributes:
+        base64: The bytes as in the Open Inference Protocol's binary form.
+    """
+
+    datatype: str
+    shape: list[int]
+    base64: str
+
+
+def _tensor(spec: TensorSpec, value: Any, model: Model, memory: RequestMemory) -> dict[str, Array]:
+    nested = _nested(spec, value, model)
+    if not isinstance(nested, dict):
+        _check_rank(spec, nested, model)
+        return read_inputs([as_input(spec, nested)], memoryview(b""), memory)
+    label = f"{model.signature.owner}: {spec.name!r}"
+    try:
+        raw = msgspec.convert(nested, RawTensor)
+    except msgspec.ValidationError as error:
+        raise InvalidInputError(
+            f"{label} is an object, expected nested lists, or datatype, shape and base64 of a tensor {spec.describe()}: {error}"
+        ) from None
+    data = _from_base64(raw.base64, label)
+    tensor = Input(name=spec.name, shape=raw.shape, datatype=raw.datatype, parameters={BINARY_DATA_SIZE: len(data)})
+    return read_inputs([tensor], memoryview(data), memory)
+
+
+def _nested(spec: TensorSpec, value: Any, model: Model) -> Any:
+    """Returns the numbers or texts of a tensor, nested in lists, or as the fields of a `RawTensor`."""
     if not isinstance(value, FormField):
         return value
     if spec.dtype is DType.BYTES and spec.fixed_shape == ():

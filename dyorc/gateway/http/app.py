@@ -23,7 +23,7 @@ from dyorc.gateway.live_feed import LiveFeed
 from dyorc.gateway.metrics import Metrics
 from dyorc.gateway.request_records import Records
 from dyorc.gateway.service import InferenceService
-from dyorc.protocol.api_paths import MCP, is_openai
+from dyorc.protocol.api_paths import MCP, is_below_openai, is_openai
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -85,14 +85,14 @@ class Gateway:
         try:
             authenticate(self._access, scope)
         except ClientError as error:
-            if is_openai(scope["path"]):
+            if is_below_openai(scope["path"]):
                 await write_openai_error(send, error, [CHALLENGE] if isinstance(error, AuthenticationError) else ())
                 return
             await refuse(scope, send, error)
             if (target := target_of(scope["path"])) is not None:
                 self._origins.record_refusal(arrival_of(scope), error, lambda: target.model)
             return
-        if is_openai(scope["path"]) and scope["method"] != "OPTIONS":
+        if is_below_openai(scope["path"]) and scope["method"] != "OPTIONS":
             await self._openai(scope, receive, send)
             return
         if self._mcp is not None and scope["path"] == MCP and scope["method"] != "OPTIONS":

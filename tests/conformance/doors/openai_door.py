@@ -124,7 +124,7 @@ class _Checks:
             model="talker", messages=_MESSAGES, n=3, stop=["two"], max_completion_tokens=3
         )
         expect([choice.message.content for choice in answer.choices], ["four three "] * 3, "the choices")
-        short = self._client.chat.completions.create(model="talker", messages=_MESSAGES, max_completion_tokens=2)
+        short = self._client.chat.completions.create(model="limited", messages=_MESSAGES, max_completion_tokens=2)
         expect(short.choices[0].finish_reason, "length", "why it ended")
 
     def completions(self) -> None:

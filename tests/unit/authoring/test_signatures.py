@@ -132,7 +132,7 @@ def no_tensor_out(x: Image) -> np.ndarray: ...
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (no_return, "the return annotation is missing"),
+        (no_return, "the return annotation is missing; expected jaxtyping tensors or structured values"),
         (no_annotation, "parameter 'x' is not annotated"),
         (wrong_annotation, "parameter 'x' is annotated <class 'numpy.ndarray'>; expected a jaxtyping tensor, or a structured"),
         (star, r"\*x is not supported"),

@@ -32,6 +32,16 @@ class Parsed:
     words: list[str]
 
 
+@dataclass
+class Counted:
+    n: int
+
+
+@dyorc.program(batched=False)
+def size(text: str) -> int:
+    return len(text)
+
+
 class Answer(BaseModel):
     label: str
     score: float = Field(ge=0)
@@ -364,6 +374,20 @@ def test_a_workflow_that_returns_something_else_is_at_fault() -> None:
 
     with pytest.raises(WorkflowError, match=r"score: Field required"):
         dyorc.run(wrong, "x")
+
+
+def test_a_forgotten_await_is_named() -> None:
+    @dyorc.workflow
+    async def in_a_dict(text: str) -> dict[str, int]:
+        return {"n": size(text)}
+
+    @dyorc.workflow
+    async def in_a_dataclass(text: str) -> Counted:
+        return Counted(size(text))
+
+    for forgetful in (in_a_dict, in_a_dataclass):
+        with pytest.raises(WorkflowError, match=r"Ref.*; `await` it first"):
+            dyorc.run(forgetful, "x")
 
 
 def test_declarations_that_do_not_work() -> None:

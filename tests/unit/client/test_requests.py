@@ -92,6 +92,13 @@ def test_a_value_that_cannot_be_a_tensor_is_refused_before_it_is_sent(name: str,
         _sent({name: value})
 
 
+@pytest.mark.parametrize("value", [{"words": ["é"]}, ["a", "b"], 3, object()])
+def test_a_structured_value_that_is_no_text_says_how_it_is_sent(value: Any) -> None:
+    model = ModelMetadata("m", (TensorMetadata("options", DType.BYTES, ()),), ())
+    with pytest.raises(InvalidInputError, match=r"input 'options' of 'm'.*as JSON text, json\.dumps\(value\)"):
+        infer_request("/", model, {"options": value}, Options())
+
+
 def test_options_become_parameters_of_the_protocol() -> None:
     head, _ = _sent({}, Options(priority=2, explain=True, request_id="r-1", outputs=["y"]), webhook="http://x")
     assert head == {

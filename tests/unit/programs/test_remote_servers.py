@@ -14,7 +14,7 @@ import pytest
 import dyorc
 from dyorc.errors import DefinitionError
 from tests.deadlines import TIMEOUT_S
-from tests.scripted_server import Received, ScriptedServer, chunked, close, error, json_answer, scripted_server, silence
+from tests.scripted_server import Received, ScriptedServer, answer, chunked, close, error, json_answer, scripted_server, silence
 
 CHAT = "/v1/chat/completions"
 EVENTS = {"Content-Type": "text/event-stream"}
@@ -81,6 +81,15 @@ def test_other_errors_are_not_asked_again(server: ScriptedServer, status: int, k
     assert len(server.received) == 1
 
 
+@pytest.mark.parametrize("status", [302, 307, 308])
+def test_a_redirect_is_no_answer(server: ScriptedServer, status: int) -> None:
+    server.on("/count", answer(status, b'{"letters": 2}', {"Location": "http://elsewhere.example/count"}))
+    with pytest.raises(
+        dyorc.ProgramError, match=rf"ExecutionError: .*/count: {status} is a redirect to 'http://elsewhere.example/"
+    ):
+        dyorc.run(asking(server), text="hi")
+
+
 def test_a_silent_server_is_a_deadline(server: ScriptedServer) -> None:
     server.on("/count", silence)
     with pytest.raises(dyorc.ProgramError, match=r"failed: DeadlineError: .*did not answer within 0\.2 s"):
@@ -138,6 +147,14 @@ def test_a_chat_that_fails_in_the_middle_says_what_the_model_says(server: Script
     parts = dyorc.run(chatting(server), messages=MESSAGES)
     assert next(parts) == "one"
     with pytest.raises(dyorc.ProgramError, match=r"ExecutionError: the remote model failed: .*out of memory"):
+        next(parts)
+
+
+def test_a_malformed_event_of_a_chat_names_server_and_model(server: ScriptedServer) -> None:
+    server.on(CHAT, chunked([event(content="one"), b"data: {oops}\n\n", DONE], EVENTS))
+    parts = dyorc.run(chatting(server), messages=MESSAGES)
+    assert next(parts) == "one"
+    with pytest.raises(dyorc.ProgramError, match=r"http://.*/v1: an event of 'counter' is '\{oops\}', which is no JSON"):
         next(parts)
 
 

@@ -93,18 +93,16 @@ class AnswerChoice:
     Args:
         index: Its number among the answers to one request.
         stops: See `StopCutter`.
-        limit: Most tokens that it may have.
 
     Attributes:
         finish_reason: Why it has ended.
         usage: What the workflow says, or else how many parts there were.
     """
 
-    def __init__(self, index: int, stops: Sequence[str], limit: int | None) -> None:
+    def __init__(self, index: int, stops: Sequence[str]) -> None:
         self.index = index
         self.finish_reason: str | None = None
         self.usage: TokenUsage | None = None
-        self._limit = limit
         self._num_parts = 0
         self._num_calls = 0
         self._cutter = StopCutter(stops)
@@ -129,8 +127,8 @@ class AnswerChoice:
             return {"content": text} if text else {}
         self.finish_reason = delta.finish_reason or self.finish_reason
         self.usage = delta.usage or self.usage
-        if delta.usage is not None and delta.content is None and delta.tool_calls is None:
-            self._num_parts -= 1  # it says no more than this
+        if delta.content is None and delta.reasoning_content is None and delta.tool_calls is None:
+            self._num_parts -= 1  # it only says the usage, or why the answer ends
         fields: dict[str, Any] = {}
         if delta.content is not None and (text := self._cutter.add(delta.content)):
             fields["content"] = text
@@ -152,7 +150,5 @@ class AnswerChoice:
         text = "" if self.is_stopped else self._cutter.add(self._utf8.decode(b"", True)) + self._cutter.end()
         if self.is_stopped:
             self.finish_reason = "stop"
-        elif self.finish_reason is None:
-            is_full = self._limit is not None and self.counted.completion_tokens >= self._limit
-            self.finish_reason = "length" if is_full else "stop"
+        self.finish_reason = self.finish_reason or "stop"
         return {"content": text} if text else {}

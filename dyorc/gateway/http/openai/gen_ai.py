@@ -11,13 +11,13 @@ from pydantic import BaseModel
 from dyorc.gateway.http.openai.answer_forms import TextForm, usage_of
 from dyorc.gateway.http.openai.answer_text import AnswerChoice
 from dyorc.gateway.http.openai.openai_requests import OpenAiRequest
-from dyorc.openai import ChatRequest, CompletionRequest, EmbeddingRequest
+from dyorc.openai import ChatRequest, CompletionRequest, TokenEmbeddingRequest
 from dyorc.telemetry.record import Origin
 
 _OPERATIONS: dict[type[BaseModel], str] = {
     ChatRequest: "chat",
     CompletionRequest: "text_completion",
-    EmbeddingRequest: "embeddings",
+    TokenEmbeddingRequest: "embeddings",
 }
 
 
@@ -41,7 +41,7 @@ def note_request(origin: Origin | None, request: OpenAiRequest) -> None:
                 "gen_ai.request.stop_sequences": [request.stop] if isinstance(request.stop, str) else request.stop,
                 "gen_ai.request.choice.count": request.n if request.n > 1 else None,
             }
-        case EmbeddingRequest():
+        case TokenEmbeddingRequest():
             asked |= {
                 "gen_ai.request.encoding_formats": [request.encoding_format],
                 "gen_ai.embeddings.dimension.count": request.dimensions,

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from dyorc.errors import DyOrcError
+from dyorc.errors import DyOrcError, UnknownModelError
 from dyorc.gateway.codec.http_errors import status_of
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "invalid_request_error", 429: "rate_limit_error"}
@@ -15,17 +15,19 @@ class OpenAiFault(Exception):
 
     Attributes:
         param: The field at fault.
+        status: Of HTTP.
     """
 
-    def __init__(self, message: str, param: str | None = None) -> None:
+    def __init__(self, message: str, param: str | None = None, status: int = 400) -> None:
         super().__init__(message)
         self.param = param
+        self.status = status
 
 
 def openai_status(error: Exception) -> int:
     """Returns the HTTP status of an error."""
     if isinstance(error, OpenAiFault):
-        return 400
+        return error.status
     return status_of(error) if isinstance(error, DyOrcError) else 500
 
 
@@ -33,7 +35,7 @@ def openai_error(error: Exception) -> bytes:
     """Returns the JSON of an error."""
     status = openai_status(error)
     code: str | None = error.code if isinstance(error, DyOrcError) else None
-    if status == 404:
+    if isinstance(error, UnknownModelError):
         code = "model_not_found"
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     return error_json(text_of_error(error), kind, code, getattr(error, "param", None))

@@ -1,5 +1,6 @@
 """Which of the served models take part in OpenAI's API: the ones with a parameter of a type of `dyorc.openai`."""
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from dyorc.authoring.signature import OutputKind, StaticSpec
@@ -8,14 +9,21 @@ from dyorc.core.arrays import Array, element_of_bytes
 from dyorc.gateway.catalog import Model
 from dyorc.openai import ROLE
 
-CHAT, COMPLETION, EMBEDDING, RERANK = "chat", "completion", "embedding", "rerank"
+CHAT, COMPLETION, EMBEDDING, TOKEN_EMBEDDING, RERANK = "chat", "completion", "embedding", "token_embedding", "rerank"
 
 
 class Part(NamedTuple):
-    """How a model takes part: which requests it takes, and as which parameter."""
+    """How a model takes part.
+
+    Attributes:
+        role: Which requests it takes.
+        parameter: As which parameter.
+        fields: Names of the fields that the parameter's type declares.
+    """
 
     role: str
     parameter: str
+    fields: Collection[str]
 
 
 def part_of(model: Model) -> Part | None:
@@ -26,8 +34,8 @@ def part_of(model: Model) -> Part | None:
     part: Part | None = None
     for spec in model.signature.parameters:
         role = spec.schema.get(ROLE) if isinstance(spec, ValueSpec) else None
-        if role is not None and part is None:
-            part = Part(role, spec.name)
+        if isinstance(spec, ValueSpec) and role is not None and part is None:
+            part = Part(role, spec.name, spec.schema.get("properties", ()))
         elif isinstance(spec, StaticSpec):
             if spec.described()["default"] is None:
                 return None

@@ -1,17 +1,23 @@
 """Requests of OpenAI's API: read, checked against their types, and turned into each other."""
 
+from collections.abc import Collection, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
+from dyorc.core.arrays import Array
+from dyorc.gateway.codec.json_counts import count_values
 from dyorc.gateway.http.openai.openai_errors import OpenAiFault
-from dyorc.openai import ChatRequest, CompletionRequest, EmbeddingRequest, Generation, RerankRequest
+from dyorc.gateway.http.openai.openai_models import request_array
+from dyorc.openai import ChatRequest, CompletionRequest, Generation, RerankRequest, TokenEmbeddingRequest
 
-OpenAiRequest: TypeAlias = Generation | EmbeddingRequest | RerankRequest
+OpenAiRequest: TypeAlias = Generation | TokenEmbeddingRequest | RerankRequest
 """What becomes the input of a workflow."""
 Request = TypeVar("Request", bound=BaseModel)
 
+_MAX_VALUES = 250_000
+"""That many are read in a tenth of a second; 100 times as many, which fit into the largest body, hold up a server for ten."""
 _MAX_STOPS = 16
 _MAX_SHOWN_CHARS = 100
 
@@ -20,10 +26,15 @@ def read_fields(body: bytes | memoryview) -> dict[str, Any]:
     """Returns the fields of a body, read by the parser that reads them again for the workflow, so both have the same limits.
 
     Raises:
-        OpenAiFault: If it is not a JSON object, or nested more than 200 levels deep.
+        OpenAiFault: If it is not a JSON object, nested more than 200 levels deep, or has too many values.
     """
+    raw = bytes(body)
+    if count_values(raw, _MAX_VALUES) > _MAX_VALUES:
+        raise OpenAiFault(
+            f"the request has more than {_MAX_VALUES} fields, texts, lists and objects, the most that are read here"
+        )
     try:
-        fields = from_json(bytes(body), allow_inf_nan=False)
+        fields = from_json(raw, allow_inf_nan=False)
     except ValueError as error:
         text = str(error).replace("recursion limit exceeded", "it is nested more than 200 levels deep")
         raise OpenAiFault(f"the request's JSON is malformed: {text}") from None
@@ -33,13 +44,14 @@ def read_fields(body: bytes | memoryview) -> dict[str, Any]:
 
 
 def checked(kind: type[Request], fields: dict[str, Any]) -> Request:
-    """Returns a request as its type.
+    """Returns a request as its type. A field that is null counts as absent, which OpenAI's API says of most.
 
     Raises:
         OpenAiFault: If it does not fit; names the field.
     """
+    nulls = [name for name, value in fields.items() if value is None and name in kind.model_fields]
     try:
-        return kind.model_validate(fields)
+        return kind.model_validate({name: fields[name] for name in fields.keys() - nulls} if nulls else fields)
     except ValidationError as error:
         param, text = problem_of(error)
         raise OpenAiFault(text, param) from None
@@ -50,6 +62,35 @@ def problem_of(error: ValidationError) -> tuple[str, str]:
     problem = error.errors(include_url=False, include_context=False)[0]
     field = ".".join(map(str, problem["loc"]))
     return field, f"{field!r}: {problem['msg']}, got {repr(problem['input'])[:_MAX_SHOWN_CHARS]}"
+
+
+def read_as(kind: type[Request], body: bytes | memoryview) -> Request:
+    """Returns a body as a request; errors: see `read_fields` and `checked`."""
+    return checked(kind, read_fields(body))
+
+
+def check_extras(request: CompletionRequest, declared: Collection[str]) -> None:
+    """Refuses what changes the text and only a workflow could do, unless its type declares the field.
+
+    Raises:
+        OpenAiFault: If there is such a field; names it.
+    """
+    extras = request.model_extra or {}
+    best_of = extras.get("best_of")
+    odd = {name: extras.get(name) for name in ("echo", "suffix")} | {"best_of": best_of if best_of != request.n else None}
+    for name, value in odd.items():
+        if value not in (None, False, "") and name not in declared:
+            raise OpenAiFault(f"{name!r} is {value!r:.80}, which model {request.model!r} does not do", name)
+
+
+def check_texts(request: TokenEmbeddingRequest) -> None:
+    """Refuses tokens.
+
+    Raises:
+        OpenAiFault: If the inputs are none.
+    """
+    if not isinstance(request.inputs[0], str):
+        raise OpenAiFault(f"'input' has tokens, and model {request.model!r} takes texts", "input")
 
 
 def prompts_of(request: CompletionRequest) -> list[CompletionRequest]:
@@ -89,6 +130,15 @@ def as_chat(request: Generation) -> ChatRequest:
         raise OpenAiFault("'prompt' is a list of tokens, and the model takes texts", "prompt")
     fields = request.model_dump(exclude_unset=True, exclude={"prompt", "stream", "stream_options"})
     return checked(ChatRequest, fields | {"messages": [{"role": "user", "content": request.prompt}]})
+
+
+def arrays_of(requests: Sequence[Generation], is_chat: bool) -> list[Array]:
+    """Returns requests as inputs of a workflow, which is for a chat or not.
+
+    Raises:
+        OpenAiFault: If one is a list of tokens, for a chat.
+    """
+    return [request_array(as_chat(request) if is_chat else request) for request in requests]
 
 
 def stops_of(request: Generation) -> list[str]:

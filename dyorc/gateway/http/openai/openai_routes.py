@@ -4,10 +4,10 @@ Plain ASGI, like the inference routes. A model takes part by the type of its par
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import ExitStack, aclosing
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import structlog
@@ -28,41 +28,67 @@ from dyorc.gateway.http.openai.answer_text import AnswerChoice, TextPart, answer
 from dyorc.gateway.http.openai.gen_ai import note_answer, note_request
 from dyorc.gateway.http.openai.generation import ChoiceStep, RunParts, side_by_side
 from dyorc.gateway.http.openai.openai_errors import OpenAiFault, openai_error, openai_status
-from dyorc.gateway.http.openai.openai_models import CHAT, COMPLETION, EMBEDDING, RERANK, output_of, part_of, request_array
+from dyorc.gateway.http.openai.openai_models import (
+    CHAT,
+    COMPLETION,
+    EMBEDDING,
+    RERANK,
+    TOKEN_EMBEDDING,
+    Part,
+    output_of,
+    part_of,
+    request_array,
+)
 from dyorc.gateway.http.openai.openai_requests import (
     OpenAiRequest,
-    as_chat,
+    arrays_of,
     check_choices,
-    checked,
+    check_extras,
+    check_texts,
     priority_of_tier,
     prompts_of,
-    read_fields,
+    read_as,
     stops_of,
 )
-from dyorc.gateway.http.openai.responses import ResponseForm, ResponseRequest, chat_fields
-from dyorc.gateway.http.openai.vectors import embeddings, ranking
+from dyorc.gateway.http.openai.responses import ResponseForm, ResponseRequest, read_response
+from dyorc.gateway.http.openai.vectors import copy_of, embeddings, ranking
 from dyorc.gateway.http.request_bodies import BodyReader
 from dyorc.gateway.infer_request import InferRequest, make_request
 from dyorc.gateway.origins import Arrival, note_written
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.service import InferenceService
-from dyorc.openai import ChatRequest, CompletionRequest, EmbeddingRequest, Generation, RerankRequest
-from dyorc.protocol.api_paths import CHAT_COMPLETIONS, COMPLETIONS, EMBEDDINGS, OPENAI_MODELS, RERANKINGS, RESPONSES
+from dyorc.gateway.tenants import Tenant
+from dyorc.openai import ChatRequest, CompletionRequest, EmbeddingRequest, Generation, RerankRequest, TokenEmbeddingRequest
+from dyorc.protocol.api_paths import CHAT_COMPLETIONS, COMPLETIONS, EMBEDDINGS, OPENAI_MODELS, RERANKINGS, RESPONSES, is_openai
 from dyorc.protocol.parameter_names import PRIORITY
 from dyorc.telemetry.record import Origin
+from dyorc.transport.outbox import num_bytes_of
 
 _log = structlog.get_logger("dyorc.gateway")
+
+
+_TYPES = {
+    CHAT: ChatRequest,
+    COMPLETION: CompletionRequest,
+    EMBEDDING: EmbeddingRequest,
+    TOKEN_EMBEDDING: TokenEmbeddingRequest,
+    RERANK: RerankRequest,
+}
 
 
 class _Call(NamedTuple):
     """A request that has been admitted and read."""
 
-    fields: dict[str, Any]
+    num_bytes: int
     head: RequestHead
     ticket: Ticket
     arrival: Arrival
     scope: Scope
     send: Send
+
+
+_Reader: TypeAlias = Callable[[bytes | memoryview], Any]
+_Action: TypeAlias = Callable[[_Call, Any], Coroutine[Any, Any, None]]
 
 
 class OpenAiRoutes:
@@ -71,26 +97,30 @@ class OpenAiRoutes:
     def __init__(self, service: InferenceService) -> None:
         self._service = service
         self._bodies = BodyReader(service.config.max_request_bytes)
-        self._actions = {
-            CHAT_COMPLETIONS: self._chat,
-            COMPLETIONS: self._complete,
-            RESPONSES: self._respond,
-            EMBEDDINGS: self._embed,
-            RERANKINGS: self._rerank,
+        self._actions: dict[str, tuple[_Reader, _Action]] = {
+            CHAT_COMPLETIONS: (partial(read_as, ChatRequest), self._chat),
+            COMPLETIONS: (partial(read_as, CompletionRequest), self._complete),
+            RESPONSES: (read_response, self._respond),
+            EMBEDDINGS: (partial(read_as, TokenEmbeddingRequest), self._embed),
+            RERANKINGS: (partial(read_as, RerankRequest), self._rerank),
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not is_openai(scope["path"]):
+            await write_openai_error(send, OpenAiFault(f"unknown URL {scope['path']!r:.200}", status=404))
+            return
         try:
-            if (action := self._actions.get(scope["path"])) is None:
+            if (reader_and_action := self._actions.get(scope["path"])) is None:
                 await self._models(scope, send)
             elif scope["method"] != "POST":
-                await write(send, 405, [JSON, (b"allow", b"POST")], [openai_error(OpenAiFault("expected POST"))])
+                await write_openai_error(send, OpenAiFault("expected POST", status=405), [(b"allow", b"POST")])
             else:
                 tenant = tenant_of(scope)
                 head = read_head(scope["headers"], is_old=scope["http_version"] == "1.0")
                 with self._service.admission.admit(tenant, self._bodies.expected_bytes(head)) as ticket:
                     ticket.arrived_ns, ticket.sender = scope.get("dyorc.arrived_ns"), scope[EXCHANGE]
-                    await action(await self._read(head, ticket, scope, receive, send))
+                    read, act = reader_and_action
+                    await act(*await self._read(read, head, ticket, scope, receive, send))
         except Exception as error:
             await write_openai_error(send, error)
             self._service.origins.record_refusal(arrival_of(scope), error, lambda: scope["path"], tenant_of(scope).name)
@@ -99,59 +129,68 @@ class OpenAiRoutes:
             elif openai_status(error) >= 500:
                 _log.warning("request_failed", path=scope["path"], error=str(error), **ids_of(scope).facts)
 
-    async def _read(self, head: RequestHead, ticket: Ticket, scope: Scope, receive: Receive, send: Send) -> _Call:
+    async def _read(
+        self, read: _Reader, head: RequestHead, ticket: Ticket, scope: Scope, receive: Receive, send: Send
+    ) -> tuple[_Call, Any]:
+        """Returns a call, with what `read` makes of its body."""
         with self._service.memory() as memory:
             body = await self._bodies.read(head, receive, memory, ticket)
-            fields = await self._service.decoded(len(body), read_fields, body)
+            request = await self._service.decoded(len(body), read, body)
         arrival = arrival_of(scope, num_bytes=len(body)).traced_as(self._service.origins.traced(head.caller))
-        return _Call(fields, head, ticket, arrival, scope, send)
+        return _Call(len(body), head, ticket, arrival, scope, send), request
 
     # Models
 
-    async def _models(self, scope: Scope, send: Send) -> None:
-        tenant = tenant_of(scope)
-        able = [model for name, model in sorted(self._service.catalog.models.items()) if tenant.may_use(name) and part_of(model)]
+    def _names(self, tenant: Tenant, roles: Sequence[str] = tuple(_TYPES)) -> list[str]:
+        """Returns the names of the models that a tenant may use, and that take requests of some kinds."""
+        parts = [(model, part_of(model)) for name, model in self._service.catalog.models.items() if tenant.may_use(name)]
+        able = [model for model, part in parts if part is not None and part.role in roles]
         inner = {program.name for model in able if not model.is_program for program in model.programs}
-        models = [
-            {"id": model.name, "object": "model", "created": 0, "owned_by": "dyorc"} for model in able if model.name not in inner
-        ]
+        return sorted({model.name for model in able} - inner)
+
+    async def _models(self, scope: Scope, send: Send) -> None:
+        names = self._names(tenant_of(scope))
+        models = [{"id": name, "object": "model", "created": 0, "owned_by": "dyorc"} for name in names]
         if scope["path"] == OPENAI_MODELS:
             answer: Any = {"object": "list", "data": models}
         else:
             name = scope["path"][len(OPENAI_MODELS) + 1 :]
             answer = next((model for model in models if model["id"] == name), None)
             if answer is None:
-                raise UnknownModelError(f"unknown model {name!r}; served are {[model['id'] for model in models]}")
+                raise UnknownModelError(f"unknown model {name!r}; served are {names}")
         await write(send, 200, [JSON], [msgspec.json.encode(answer)])
 
-    def _model(self, call: _Call, name: str, roles: Sequence[str]) -> tuple[Model, str, str]:
-        """Returns a model with the role in which it takes part, and its parameter.
+    def _model(self, call: _Call, name: str, roles: Sequence[str]) -> tuple[Model, Part]:
+        """Returns a model, and how it takes part.
 
         Raises:
             UnknownModelError: If there is none that takes such requests.
+            PermissionDeniedError: If the tenant may not use it.
         """
-        model = self._service.model(tenant_of(call.scope), name, None, call.scope["headers"])
+        tenant = tenant_of(call.scope)
+        try:
+            model = self._service.model(tenant, name, None, call.scope["headers"])
+        except UnknownModelError:
+            raise UnknownModelError(f"unknown model {name!r}; served are {self._names(tenant, roles)}") from None
         part = part_of(model)
         if part is None or part.role not in roles:
             expected = " or ".join(_TYPES[role].__name__ for role in roles)
-            raise UnknownModelError(f"model {name!r} takes no {expected}; see the models at {OPENAI_MODELS}")
-        return model, part.role, part.parameter
+            served = self._names(tenant, roles)
+            raise UnknownModelError(f"model {name!r} takes no {expected}; those that do: {served}")
+        return model, part
 
     # Texts
 
-    async def _chat(self, call: _Call) -> None:
-        request = checked(ChatRequest, call.fields)
+    async def _chat(self, call: _Call, request: ChatRequest) -> None:
         options = request.stream_options
         form = ChatForm(request.model, options is not None and options.include_usage)
         await self._generate(call, request, [request], form)
 
-    async def _respond(self, call: _Call) -> None:
-        sent = checked(ResponseRequest, call.fields)
-        request = checked(ChatRequest, chat_fields(sent))
+    async def _respond(self, call: _Call, both: tuple[ResponseRequest, ChatRequest]) -> None:
+        sent, request = both
         await self._generate(call, request, [request], ResponseForm(request.model, sent))
 
-    async def _complete(self, call: _Call) -> None:
-        request = checked(CompletionRequest, call.fields)
+    async def _complete(self, call: _Call, request: CompletionRequest) -> None:
         options = request.stream_options
         form = CompletionForm(request.model, options is not None and options.include_usage)
         await self._generate(call, request, prompts_of(request), form)
@@ -159,15 +198,18 @@ class OpenAiRoutes:
     async def _generate(self, call: _Call, request: Generation, each: Sequence[Generation], form: TextForm) -> None:
         """Runs a request for a text. `each` has one for each prompt; there are `n` choices for each of these."""
         roles = (CHAT,) if isinstance(request, ChatRequest) else (COMPLETION, CHAT)
-        model, role, parameter = self._model(call, request.model, roles)
+        model, part = self._model(call, request.model, roles)
+        if isinstance(request, CompletionRequest):
+            check_extras(request, part.fields)
         stops = stops_of(request)
         check_choices(len(each), request.n, self._service.config.max_choices)
-        given = [as_chat(prompted) if role == CHAT else prompted for prompted in each for _ in range(request.n)]
-        choices = [AnswerChoice(index, stops, request.limit) for index in range(len(given))]
+        inputs = await self._service.decoded(call.num_bytes, arrays_of, each, part.role == CHAT)
+        given = [array for array in inputs for _ in range(request.n)]
+        choices = [AnswerChoice(index, stops) for index in range(len(given))]
         with ExitStack() as room, self._service.memory() as memory, CancelledWithClient(call.scope, asyncio.current_task()):
             for _ in choices[1:]:  # each is a request to the engine, so each needs a place
                 room.enter_context(self._service.admission.admit(tenant_of(call.scope)))
-            inferences = [self._inference(model, parameter, chosen, call.head.request_id) for chosen in given]
+            inferences = [self._inference(call, model, part, array, request) for array in given]
             origin = self._service.origins.of(inferences[0], call.arrival)
             note_request(origin, request)
             runs = [
@@ -185,9 +227,8 @@ class OpenAiRoutes:
         note_written(origin)
         note_answer(origin, form, choices)
 
-    def _inference(self, model: Model, parameter: str, request: OpenAiRequest, request_id: str) -> InferRequest:
-        parameters = {PRIORITY: priority_of_tier(request)}
-        return make_request(model, request_id, {parameter: request_array(request)}, parameters, ())
+    def _inference(self, call: _Call, model: Model, part: Part, array: Array, request: OpenAiRequest) -> InferRequest:
+        return make_request(model, call.head.request_id, {part.parameter: array}, {PRIORITY: priority_of_tier(request)}, ())
 
     def _run(self, call: _Call, model: Model, inference: InferRequest, memory: RequestMemory, origin: Origin | None) -> RunParts:
         spec = output_of(model)
@@ -230,42 +271,45 @@ class OpenAiRoutes:
 
     # Vectors
 
-    async def _embed(self, call: _Call) -> None:
-        request = checked(EmbeddingRequest, call.fields)
+    async def _embed(self, call: _Call, request: TokenEmbeddingRequest) -> None:
         if not request.inputs:
             raise OpenAiFault("'input' is an empty list", "input")
-        await self._answer(call, request, EMBEDDING, partial(embeddings, request))
+        model, part = self._model(call, request.model, (EMBEDDING, TOKEN_EMBEDDING))
+        if part.role == EMBEDDING:
+            check_texts(request)
+        await self._answer(call, request, model, part, partial(embeddings, request))
 
-    async def _rerank(self, call: _Call) -> None:
-        request = checked(RerankRequest, call.fields)
-        await self._answer(call, request, RERANK, partial(ranking, request))
+    async def _rerank(self, call: _Call, request: RerankRequest) -> None:
+        model, part = self._model(call, request.model, (RERANK,))
+        await self._answer(call, request, model, part, partial(ranking, request))
 
     async def _answer(
         self,
         call: _Call,
-        request: EmbeddingRequest | RerankRequest,
-        role: str,
-        take_output: Callable[[TensorSpec, Array], dict[str, Any]],
+        request: TokenEmbeddingRequest | RerankRequest,
+        model: Model,
+        part: Part,
+        encode: Callable[[TensorSpec, Array], bytes],
     ) -> None:
         """Runs a request that has one answer of numbers."""
-        model, _, parameter = self._model(call, request.model, (role,))
-        inference = self._inference(model, parameter, request, call.head.request_id)
+        array = await self._service.decoded(call.num_bytes, request_array, request)
+        inference = self._inference(call, model, part, array, request)
         origin = self._service.origins.of(inference, call.arrival)
         note_request(origin, request)
 
-        def take(arrays: list[Array]) -> bytes:
-            return msgspec.json.encode(take_output(output_of(model), arrays[0]))
+        spec = output_of(model)
+
+        def take(arrays: list[Array]) -> Array:
+            return copy_of(spec, arrays[0])
 
         with self._service.memory() as memory, CancelledWithClient(call.scope) as wait:
-            body = await self._service.infer(
+            answer = await self._service.infer(
                 call.ticket, model, inference, memory,
                 timeout_s=call.head.timeout_s, priority=call.head.priority, origin=origin, started=wait.attach, take=take,
             )  # fmt: skip
+        body = await self._service.decoded(num_bytes_of(answer), encode, spec, answer)
         await write(call.send, 200, [JSON], [body])
         note_written(origin)
-
-
-_TYPES = {CHAT: ChatRequest, COMPLETION: CompletionRequest, EMBEDDING: EmbeddingRequest, RERANK: RerankRequest}
 
 
 async def write_openai_error(send: Send, error: Exception, more_headers: Sequence[tuple[bytes, bytes]] = ()) -> None:

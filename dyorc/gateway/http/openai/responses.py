@@ -4,7 +4,7 @@ Source: github.com/openai/openai-openapi: CreateResponse, Response, ResponseStre
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 from uuid import uuid4
 
 import msgspec
@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from dyorc.gateway.http.openai.answer_forms import TextForm, WholeAnswer, usage_of
 from dyorc.gateway.http.openai.answer_text import AnswerChoice
 from dyorc.gateway.http.openai.openai_errors import OpenAiFault, text_of_error
+from dyorc.gateway.http.openai.openai_requests import checked, read_fields
+from dyorc.openai import ChatRequest, Role
 
 _TEXTS = ("input_text", "output_text", "text")
 _SAME = ("model", "stream", "temperature", "top_p", "user", "service_tier", "priority", "seed")
@@ -31,16 +33,28 @@ class ResponseRequest(BaseModel):
     metadata: dict[str, Any] | None = None
 
 
-def chat_fields(request: ResponseRequest) -> dict[str, Any]:
+def read_response(body: bytes | memoryview) -> tuple[ResponseRequest, ChatRequest]:
+    """Returns a body as a request for a response, and as the request for a chat that it means.
+
+    Raises:
+        OpenAiFault: If it is malformed, or asks for what is not done here; names the field.
+    """
+    sent = checked(ResponseRequest, read_fields(body))
+    return sent, checked(ChatRequest, _chat_fields(sent))
+
+
+def _chat_fields(request: ResponseRequest) -> dict[str, Any]:
     """Returns the fields of the request for a chat completion that a request for a response means.
 
     Raises:
-        OpenAiFault: If it refers to what this server does not keep, or is malformed.
+        OpenAiFault: If it refers to what this server does not keep or do, or is malformed.
     """
     more = request.model_extra or {}
     for name in ("previous_response_id", "conversation", "prompt"):
         if more.get(name) is not None:
             raise OpenAiFault(f"{name!r} is given, but no responses are kept here; send the whole conversation as 'input'", name)
+    if more.get("background"):
+        raise OpenAiFault("'background' is given, but responses run in the foreground here", "background")
     if isinstance(request.input, str):
         messages: list[dict[str, Any]] = [{"role": "user", "content": request.input}]
     else:
@@ -72,8 +86,20 @@ def _message(item: dict[str, Any], place: str) -> dict[str, Any]:
         case "function_call_output":
             output = _content(item.get("output", ""), f"{place}.output")
             return {"role": "tool", "tool_call_id": item.get("call_id", ""), "content": output}
-        case _:
-            return {"role": item.get("role", "user"), "content": _content(item.get("content"), f"{place}.content")}
+        case "message" | None:
+            return {"role": _role(item, place), "content": _content(item.get("content"), f"{place}.content")}
+        case kind:
+            expected = "message, function_call or function_call_output"
+            raise OpenAiFault(f"'{place}.type' is {kind!r}, expected {expected}", f"{place}.type")
+
+
+def _role(item: dict[str, Any], place: str) -> str:
+    role, roles = item.get("role", "user"), get_args(Role)
+    if role not in roles:
+        raise OpenAiFault(f"'{place}.role' is {role!r}, expected one of {list(roles)}", f"{place}.role")
+    if item.get("content") is None and role != "assistant":
+        raise OpenAiFault(f"'{place}.content' is missing", f"{place}.content")
+    return role
 
 
 def _content(content: Any, place: str) -> Any:

@@ -9,11 +9,17 @@ from uuid import uuid4
 
 import msgspec
 import numpy as np
+import orjson
 
 from dyorc.authoring.spec import TensorSpec, ValueSpec
-from dyorc.core.arrays import Array
-from dyorc.errors import ExecutionError
-from dyorc.openai import EmbeddingRequest, RerankRequest
+from dyorc.core.arrays import Array, element_of_bytes
+from dyorc.errors import ExecutionError, InvalidInputError
+from dyorc.openai import RerankRequest, TokenEmbeddingRequest
+
+
+def copy_of(spec: TensorSpec, array: Array) -> Array:
+    """Returns a copy of what a workflow answered, whose memory is used again."""
+    return element_of_bytes(bytes(array[()])) if isinstance(spec, ValueSpec) else np.array(array)
 
 
 def _numbers(spec: TensorSpec, array: Array, rank: int, num_rows: int, expected: str) -> Array:
@@ -38,25 +44,36 @@ def _numbers(spec: TensorSpec, array: Array, rank: int, num_rows: int, expected:
     return numbers
 
 
-def embeddings(request: EmbeddingRequest, spec: TensorSpec, array: Array) -> dict[str, Any]:
-    """Returns the answer to a request for embeddings.
+def embeddings(request: TokenEmbeddingRequest, spec: TensorSpec, array: Array) -> bytes:
+    """Returns the JSON of the answer to a request for embeddings. Python's lock is free between two vectors.
 
     Raises:
         ExecutionError: If the workflow's answer is no list of vectors, one for each input.
+        InvalidInputError: If the vectors have other `dimensions` than the request asks for.
     """
     vectors = _numbers(spec, array, 2, len(request.inputs), "a vector for each")
+    size = vectors.shape[1]
+    if request.dimensions not in (None, size):
+        raise InvalidInputError(f"'dimensions' is {request.dimensions}, and model {request.model!r} answers with {size} numbers")
 
     def written(vector: Array) -> Any:
         if request.encoding_format == "base64":
             return base64.b64encode(np.ascontiguousarray(vector, "<f4").tobytes()).decode()
-        return vector.tolist()
+        return np.ascontiguousarray(vector)
 
-    data = [{"object": "embedding", "index": at, "embedding": written(vector)} for at, vector in enumerate(vectors)]
-    return {"object": "list", "data": data, "model": request.model, "usage": {"prompt_tokens": 0, "total_tokens": 0}}
+    data = [
+        orjson.Fragment(_json({"object": "embedding", "index": at, "embedding": written(vector)}))
+        for at, vector in enumerate(vectors)
+    ]
+    return _json({"object": "list", "data": data, "model": request.model, "usage": {"prompt_tokens": 0, "total_tokens": 0}})
 
 
-def ranking(request: RerankRequest, spec: TensorSpec, array: Array) -> dict[str, Any]:
-    """Returns the answer to a request for a ranking: the best documents first.
+def _json(value: Any) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def ranking(request: RerankRequest, spec: TensorSpec, array: Array) -> bytes:
+    """Returns the JSON of the answer to a request for a ranking: the best documents first.
 
     Raises:
         ExecutionError: If the workflow's answer is no list of scores, one for each document.
@@ -68,4 +85,4 @@ def ranking(request: RerankRequest, spec: TensorSpec, array: Array) -> dict[str,
         | ({"document": {"text": request.texts[at]}} if request.return_documents else {})
         for at in best
     ]
-    return {"id": f"rerank-{uuid4().hex}", "model": request.model, "results": results, "usage": {"total_tokens": 0}}
+    return _json({"id": f"rerank-{uuid4().hex}", "model": request.model, "results": results, "usage": {"total_tokens": 0}})

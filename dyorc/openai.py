@@ -32,7 +32,7 @@ _MAX_MESSAGES = 2048
 
 
 class ChatMessage(BaseModel):
-    """A message of a conversation. Those of the roles ``assistant`` and ``function`` may lack a content."""
+    """A message of a conversation. Only the roles ``assistant`` and ``function`` may lack a content."""
 
     model_config = ConfigDict(extra="allow")
 

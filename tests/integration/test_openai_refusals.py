@@ -142,12 +142,12 @@ async def test_a_workflow_does_what_its_type_declares(client: openai.AsyncOpenAI
     assert answer.choices[0].text == "between a and b"
 
 
-async def test_an_unknown_model_names_those_that_would_do(stack: Stack) -> None:
+async def test_an_unknown_model_names_the_others(stack: Stack) -> None:
     error = await refusal(stack, CHAT, {"model": "nobody", "messages": HELLO}, 404)
     chats = ["endless", "limited", "loose", "refuser", "silent", "talker", "tooled"]
     assert (error["code"], error["message"]) == ("model_not_found", f"unknown model 'nobody'; served are {chats}")
     error = await refusal(stack, CHAT, {"model": "sums", "messages": HELLO}, 404)
-    assert error["message"] == f"model 'sums' takes no ChatRequest; those that do: {chats}"
+    assert error["message"] == f"model 'sums' takes no ChatRequest; these do: {chats}"
 
 
 @pytest.mark.parametrize("path", ["/v1/moderations", "/v1/chat/none", "/v1/audio/speech"])

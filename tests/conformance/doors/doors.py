@@ -75,7 +75,7 @@ class _Page(BaseHTTPRequestHandler):
 def served() -> Generator[Addresses]:
     """Runs the server and the two pages."""
     tensors, parts, structured = HERE.parent / "models.py", HERE.parent / "streaming_models.py", HERE / "run_models.py"
-    chats = ("talker", "tooled", "writer", "embedder", "ranker", "endless")
+    chats = ("talker", "limited", "tooled", "writer", "embedder", "ranker", "endless")
     targets = [
         *(f"{tensors}:{name}" for name in ("mirror", "behave")), f"{parts}:count",
         *(f"{structured}:{name}" for name in ("words", "spell", "thumbnail")), *(target("openai_models", name) for name in chats),

@@ -176,7 +176,7 @@ class OpenAiRoutes:
         if part is None or part.role not in roles:
             expected = " or ".join(_TYPES[role].__name__ for role in roles)
             served = self._names(tenant, roles)
-            raise UnknownModelError(f"model {name!r} takes no {expected}; those that do: {served}")
+            raise UnknownModelError(f"model {name!r} takes no {expected}; these do: {served}")
         return model, part
 
     # Texts

@@ -54,7 +54,7 @@ async def call(model: Workflow | Program | str, /, *args: Any, **kwargs: Any) ->
     Args:
         model: The workflow or program, or its name. By name, structured values come and go as texts and as what JSON has: lists,
             dicts, numbers.
-        args, kwargs: Its parameters, as for `dyorc.run`.
+        args: Its parameters, as for `dyorc.run`.
 
     Returns:
         NumPy, grouped as the workflow declares; see `dyorc.run`.

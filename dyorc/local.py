@@ -185,9 +185,7 @@ def _execute(action: DispatchBatch, residents: ResidentTable, noticed: dict[str,
     with _interruptible(), _watching(action, columns, noticed):
         result = _executor(action.program).run(columns, action.statics, chain=action.chain, seen=action.seen)
     if isinstance(result, BatchError):
-        return BatchFailed(
-            action.replica_id, action.batch_id, result.error_type, result.message, result.traceback, input_at=result.input_at
-        )
+        return result.event(action.replica_id, action.batch_id)
     outputs = [
         residents.keep(rows, "") if isinstance(rows, ResidentRows) else [inline(np.array(row, order="C")) for row in rows]
         for rows in result.outputs

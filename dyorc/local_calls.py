@@ -219,17 +219,7 @@ class _LocalCall:
         return True
 
     def failed(self, error: BaseException) -> None:
-        failure = BatchError.of(error)
-        self._events.put(
-            BatchFailed(
-                self._action.replica_id,
-                self._action.batch_id,
-                failure.error_type,
-                failure.message,
-                failure.traceback,
-                input_at=failure.input_at,
-            )
-        )
+        self._events.put(BatchError.of(error).event(self._action.replica_id, self._action.batch_id))
 
 
 def _load(program: Program) -> tuple[ProgramExecutor, OngoingCalls]:

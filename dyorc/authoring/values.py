@@ -5,7 +5,6 @@ a file. So it takes every way that tensors take. pydantic checks, reads and writ
 """
 
 import io
-import math
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
@@ -17,6 +16,7 @@ from typing_extensions import is_typeddict
 
 from dyorc.authoring.resident import ResidentMark
 from dyorc.core.image_files import encode_image
+from dyorc.core.nested_values import odd_numbers
 from dyorc.errors import DefinitionError, InvalidInputError
 
 MAX_IMAGE_PIXELS = 64 * 1024 * 1024
@@ -206,17 +206,7 @@ class ValueType:
 
     def _num_odd(self, value: Any) -> int:
         """Returns how many numbers in a value are NaN or infinite."""
-        pending = [self.adapter.dump_python(value, fallback=_plain)]
-        number = 0
-        while pending:
-            part = pending.pop()
-            if isinstance(part, float):
-                number += not math.isfinite(part)
-            elif isinstance(part, dict):
-                pending.extend(part.values())
-            elif isinstance(part, list | tuple | set | frozenset):
-                pending.extend(part)
-        return number
+        return sum(1 for _ in odd_numbers(self.adapter.dump_python(value, fallback=_plain)))
 
     def decode(self, raw: bytes, label: str) -> Any:
         """Returns the value that bytes hold. It is a new one each time, so it may be changed.

@@ -122,9 +122,7 @@ def run_batch(batch: LocalBatch, executor: ProgramExecutor, results: ProgramResu
     result = executor.run(batch.columns, batch.statics, results.reserve, batch.span, batch.chain, batch.seen)
     event: BatchDone | BatchFailed | None
     if isinstance(result, BatchError):
-        event = BatchFailed(
-            batch.replica_id, batch.batch_id, result.error_type, result.message, result.traceback, input_at=result.input_at
-        )
+        event = result.event(batch.replica_id, batch.batch_id)
         result = None
     else:
         event = _keep(batch, result, results)

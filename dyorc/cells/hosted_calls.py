@@ -353,17 +353,7 @@ class _HostedCall:
             message = f"the server's arena had no room for them within {self._wait_s:.3g} s"
             self._end(BatchFailed(batch.replica_id, batch.batch_id, "NoRoomError", message, "", is_capacity=True))
         else:
-            failure = BatchError.of(error)
-            self._end(
-                BatchFailed(
-                    batch.replica_id,
-                    batch.batch_id,
-                    failure.error_type,
-                    failure.message,
-                    failure.traceback,
-                    input_at=failure.input_at,
-                )
-            )
+            self._end(BatchError.of(error).event(batch.replica_id, batch.batch_id))
 
     def _end(self, event: BatchDone | BatchFailed | TensorsLost) -> None:
         self._results.done()

@@ -257,7 +257,7 @@ class Client:
             group: The group of orchestrators that loads it, if a gateway has several.
             share: Its part of the requests that name no version. With all of them (1), it becomes the default. None: all; none if
                 `shadow` is given.
-            shadow: The part of the default's requests of which it gets copies, whose answers nobody sees.
+            shadow: The part of the default's requests that are copied to it; nobody sees the answers to copies.
             sticky: The header whose value picks a request's version, such as ``x-session-id``, or ``key`` for the client's API
                 key; empty: versions are drawn at random; None: as before.
             rules: Rules by which it is promoted or rolled back, as the file for ``dyorc deploy --judge`` has them.

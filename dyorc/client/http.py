@@ -2,7 +2,6 @@
 
 import functools
 import math
-import re
 import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
@@ -16,7 +15,7 @@ import numpy as np
 from dyorc.client.effects import BrokenExchange, Reply
 from dyorc.client.operations import json_bytes_of
 from dyorc.errors import ConfigurationError, DeadlineError, InvalidInputError, TransportError, without_errno
-from dyorc.protocol.header_names import AUTHORIZATION, JSON_LENGTH, REQUEST_ID, TIMEOUT
+from dyorc.protocol.header_names import AUTHORIZATION, JSON_LENGTH, REQUEST_ID, TIMEOUT, USABLE_NAME
 from dyorc.protocol.inference_answer import padding
 from dyorc.protocol.inference_request import PreparedRequest
 from dyorc.protocol.wire_errors import malformed
@@ -27,7 +26,6 @@ Cert: TypeAlias = str | Path | tuple[str | Path, str | Path]
 KEEP_ALIVE_S = 4.0
 """Shorter than servers keep idle connections, or requests would be lost on them."""
 
-_HEADER_NAME = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+")
 _OWN = frozenset({AUTHORIZATION, JSON_LENGTH, REQUEST_ID, TIMEOUT, "accept", "connection", "transfer-encoding"})
 
 _NOT_SENT = (httpx.ConnectError, httpx.ProxyError)
@@ -111,7 +109,7 @@ def _checked(headers: Mapping[str, str], own: Collection[str]) -> Iterator[tuple
         lower = name.lower()
         if lower in own or lower in _OWN or lower.startswith("content-"):
             raise ValueError(f"header {name!r} is set by the client itself")
-        if not _HEADER_NAME.fullmatch(lower):
+        if not USABLE_NAME.fullmatch(lower):
             raise ValueError(f"header {name!r} is no name of a header")
         if not value.isascii() or not value.isprintable():
             raise ValueError(f"header {name!r} holds characters other than visible ASCII and blanks")

@@ -14,6 +14,7 @@ import numpy as np
 from dyorc.client.effects import Reply
 from dyorc.core.arrays import as_array, dtype_of
 from dyorc.core.image_files import encode_image
+from dyorc.core.nested_values import leaves
 from dyorc.core.tensor import DType
 from dyorc.errors import InvalidInputError, TransportError
 from dyorc.protocol import header_names, media_types
@@ -214,14 +215,8 @@ def _value_field(name: str, value: Any, *, takes_bytes: bool) -> bytes:
 
 def _check_parts(name: str, plain: Any, takes_bytes: bool) -> None:
     """Refuses what msgspec would write as something else without a word: NaN as null, bytes as base64."""
-    pending = [plain]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, dict):
-            pending += [*part.keys(), *part.values()]
-        elif isinstance(part, list | tuple):
-            pending += part
-        elif isinstance(part, float) and not math.isfinite(part):
+    for part in leaves(plain, with_keys=True):
+        if isinstance(part, float) and not math.isfinite(part):
             raise InvalidInputError(
                 f"{name!r} holds {_NUMBER_NAMES.get(part, 'NaN')}, which JSON does not have; expected finite numbers, or in a "
                 f"structured value the text {_NUMBER_NAMES.get(part, 'NaN')!r}, which its floats read"

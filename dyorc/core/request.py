@@ -51,7 +51,7 @@ class RequestFacts(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         request_id: As its client knows it.
         trace: Its span, or its caller's if it has none.
-        headers: Those that the settings choose, with names in lower case.
+        headers: The ones that the settings choose, with names in lower case.
     """
 
     request_id: str = ""
@@ -86,8 +86,8 @@ class RequestInfo(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Headers of its HTTP request, or metadata of its gRPC call: those that the setting ``gateway.shown_headers`` names, by
-        their names in lower case."""
+        """Headers of its HTTP request, or metadata of its gRPC call, as far as the setting ``gateway.shown_headers`` names them;
+        their names are in lower case."""
         return MappingProxyType(dict(self._headers))
 
     @property

@@ -3,7 +3,6 @@
 import asyncio
 import inspect
 import os
-import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -35,10 +34,11 @@ from dyorc.errors import (
 from dyorc.models.offers import ModelKey
 from dyorc.protocol.canary_rules import read_rules
 from dyorc.protocol.deployment_changes import STICKY_BY_KEY, Deploy, DeploymentChange, Rollback, Undeploy
+from dyorc.protocol.header_names import USABLE_NAME
 
 _log = structlog.get_logger("dyorc.deploying")
 
-_HEADER = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]{1,64}")
+_MAX_HEADER_CHARS = 64
 
 Keep = Callable[[bytes], Awaitable[None]]
 """Persists what is deployed, as JSON. May raise StoreError."""
@@ -370,7 +370,7 @@ def check_sticky(header: str) -> None:
     Raises:
         InvalidInputError: If no header can have this name.
     """
-    if header and not _HEADER.fullmatch(header):
+    if header and not (len(header) <= _MAX_HEADER_CHARS and USABLE_NAME.fullmatch(header)):
         raise InvalidInputError(
             f"sticky is {header!r}, expected a header in lower case, such as x-session-id, or {STICKY_BY_KEY!r}"
         )

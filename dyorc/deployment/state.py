@@ -135,7 +135,7 @@ class ModelHistory(msgspec.Struct, frozen=True):
         versions that had shares leave.
 
         Args:
-            shadow: The share of the default's requests of which it gets copies.
+            shadow: The share of the default's requests that are copied to it.
             sticky: See `TrafficAssignment`; None: as before.
             rules: Judge it; None: nothing is judged from now on.
 

@@ -12,6 +12,7 @@ from dyorc.protocol.header_names import REQUEST_ID, TRACEPARENT, TRACESTATE, Hea
 from dyorc.telemetry.record import Origin
 
 _MAX_ID_CHARS = 128
+_FIRST_ERROR = 400
 _THIS_PROCESS = secrets.token_hex(4)
 _numbers = itertools.count(1)
 
@@ -44,6 +45,11 @@ class Ids(msgspec.Struct, eq=False):
         """Takes the id in the request's body, if it is usable. It has precedence over a header, which a proxy may have added."""
         if request_id := usable_id(request_id):
             self.request_id, self.is_given = request_id, True
+
+    @property
+    def span(self) -> TraceContext | None:
+        """Its own span, or that of its caller; None without either."""
+        return self.caller if self.origin is None or self.origin.span is None else self.origin.span
 
     @property
     def was_submitted(self) -> bool:
@@ -105,8 +111,16 @@ def header_of(ids: Ids) -> Header:
 
 def trace_header(ids: Ids) -> Header | None:
     """Returns the header of an answer that names its request's span, or its caller's if it has none; None without either."""
-    span = ids.caller if ids.origin is None or ids.origin.span is None else ids.origin.span
+    span = ids.span
     return None if span is None else (TRACEPARENT_NAME, span.traceparent.encode())
+
+
+def answer_headers(ids: Ids, status: int) -> list[Header]:
+    """Returns the headers of an answer that name its request: the id, if its client gave one or something is wrong, and its place
+    in a trace."""
+    headers = [header_of(ids)] if ids.is_given or status >= _FIRST_ERROR else []
+    place = trace_header(ids)
+    return headers if place is None else [*headers, place]
 
 
 def id_line(ids: Ids) -> bytes:

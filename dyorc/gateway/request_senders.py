@@ -23,7 +23,7 @@ class RequestSender(Protocol):
 
 
 class KnownSender(NamedTuple):
-    """A sender of which all is known beforehand."""
+    """A sender whose ids and headers are known beforehand."""
 
     ids: Ids
     sent_headers: Iterable[Header] = ()
@@ -36,10 +36,9 @@ def facts_of(sender: RequestSender, shown: Collection[bytes]) -> RequestFacts:
         shown: The names of headers that it may see. Of several headers of one name, the values are joined, as HTTP has it.
     """
     ids = sender.ids
-    span = ids.caller if ids.origin is None or ids.origin.span is None else ids.origin.span
     headers: dict[str, str] = {}
     for name, value in sender.sent_headers if shown else ():
         if name in shown:
             key, text = name.decode("latin-1"), value.decode("latin-1")
             headers[key] = f"{headers[key]}, {text}" if key in headers else text
-    return RequestFacts(ids.request_id, span, tuple(headers.items()))
+    return RequestFacts(ids.request_id, ids.span, tuple(headers.items()))

@@ -174,7 +174,7 @@ class Offer(msgspec.Struct, frozen=True):
         is_program: Whether it is a single program, the only one in `programs`.
         tally: The name under which its requests are counted.
         share: The fraction of the requests without a version that it gets, if it is not the first offer of its name.
-        shadow: The fraction of the first offer's requests of which it gets copies.
+        shadow: The fraction of the first offer's requests that are copied to it.
         sticky: Of the first offer: the header whose value picks the version of a request, or `STICKY_BY_KEY`; empty: it is drawn.
         programs: The programs that a request may call.
         description: What the workflow does, from its docstring; a gateway may not have the user's code.

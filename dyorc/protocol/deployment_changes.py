@@ -20,7 +20,7 @@ class Deploy(msgspec.Struct, frozen=True, kw_only=True):
         group: The group of orchestrators that loads it; empty: the only group, or the one that has the model.
         share: Its part of the requests that name no version. With all of them (1), it becomes the default. None: the first
             step of its rules; without rules, all, or none if it gets copies.
-        shadow: The part of the default's requests of which it gets copies, whose answers nobody sees.
+        shadow: The part of the default's requests that are copied to it; nobody sees the answers to copies.
         sticky: The header whose value picks the version of a request, or `STICKY_BY_KEY`; empty: versions are drawn at random;
             None: as before.
         rules: Rules by which it is judged (`canary_rules.read_rules`), as plain values; None: it is not.

@@ -1,9 +1,13 @@
 """Headers with a meaning in the protocol or in DyOrc, in lower case: of HTTP, and of gRPC's metadata."""
 
+import re
 from typing import TypeAlias
 
 Header: TypeAlias = tuple[bytes, bytes]
 """A header of HTTP: its name in lower case, and its value."""
+
+USABLE_NAME = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+")
+"""Matches any name that a header can have, in lower case: a token of RFC 9110."""
 
 JSON_LENGTH = "inference-header-content-length"
 """Length of the JSON in a body, if raw tensors follow it."""

@@ -29,6 +29,7 @@ from dyorc.core.arrays import Array, dtype_of, numpy_to_torch
 from dyorc.core.request import RequestInfo
 from dyorc.core.tensor import Shape
 from dyorc.core.trace_context import TraceContext
+from dyorc.engine.events import BatchFailed
 from dyorc.errors import InvalidInputError, ProgramLoadError, bounded, text_of, traceback_of, type_name
 from dyorc.replica.resident_bytes import resident_bytes
 from dyorc.replica.resident_table import ResidentRows
@@ -90,6 +91,10 @@ class BatchError:
         if type(error) is UnreadableInputError:  # an exception of the program may raise when `isinstance` looks at it
             input_at = error.input_at
         return cls(type_name(error), text_of(error), bounded(_traceback_of(error), _MAX_TRACEBACK), input_at)
+
+    def event(self, replica_id: str, batch_id: int) -> BatchFailed:
+        """Returns it as the engine learns of it, where the program runs in the engine's process."""
+        return BatchFailed(replica_id, batch_id, self.error_type, self.message, self.traceback, input_at=self.input_at)
 
 
 class ProgramExecutor:
@@ -238,7 +243,7 @@ class ProgramExecutor:
         """Returns what a batch's code may know of its requests.
 
         Args:
-            seen: See `DispatchBatch`. None at all, as for a batch of zeros, are requests of which nothing is known.
+            seen: See `DispatchBatch`. With none at all, as for a batch of zeros, nothing is known of the requests.
         """
         options = self._program.options
         if not options.sees_requests:

@@ -95,7 +95,7 @@ class _Run:
             if self.ready.done():
                 raise
             self.ready.set_exception(error)
-            self.ready.exception()  # whoever waits gets it; nobody has to
+            self.ready.exception()  # a request that waits gets it; none has to
 
     @property
     def is_usable(self) -> bool:

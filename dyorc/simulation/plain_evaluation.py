@@ -82,7 +82,7 @@ class _PlainRun:
         return (value_of(program, [*parts, *values]),)
 
     def request_info(self) -> RequestInfo:
-        """Returns a request of which nothing is known."""
+        """Returns a request without an id or anything else."""
         return RequestInfo()
 
     def mistake(self, error: InvalidInputError) -> WorkflowError:

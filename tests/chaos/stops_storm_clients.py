@@ -4,9 +4,9 @@
 
 import itertools
 import random
-import threading
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from dyorc.protocol.inference_pb2_grpc import GRPCInferenceServiceStub
 from tests import oip, oip_grpc
+from tests.client_threads import ClientThreads
 from tests.deadlines import TIMEOUT_S
 
 RESTS_S = (0.0, 0.02, 0.6)
@@ -61,7 +62,7 @@ class Ledger:
     wrong: list[str] = field(default_factory=list)
 
 
-class Clients:
+class Clients(ClientThreads):
     """Send while entered, each until its connection ends.
 
     Args:
@@ -72,20 +73,7 @@ class Clients:
 
     def __init__(self, url: str, grpc_address: str, folder: Path, ledger: Ledger, num_clients: int, seed: int) -> None:
         self._url, self._grpc_address, self._folder, self._ledger = url, grpc_address, folder, ledger
-        self._is_over = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._send_all, args=(random.Random(seed * 1000 + at), at == 0)) for at in range(num_clients)
-        ]
-
-    def __enter__(self) -> "Clients":
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        for thread in self._threads:
-            thread.join()
+        super().__init__(partial(self._send_all, random.Random(seed * 1000 + at), at == 0) for at in range(num_clients))
 
     def _send_all(self, chance: random.Random, has_grpc: bool) -> None:
         with (
@@ -93,7 +81,7 @@ class Clients:
             grpc.insecure_channel(self._grpc_address) as channel,
         ):
             stub = GRPCInferenceServiceStub(channel)
-            while not self._is_over.is_set():
+            while not self.is_over.is_set():
                 (kind,) = chance.choices(list(_KINDS), list(_KINDS.values()))
                 number, began_s, rest_s = next(self._ledger.numbers), time.monotonic(), chance.choice(RESTS_S)
                 try:

@@ -2,9 +2,9 @@
 
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -14,6 +14,7 @@ import pytest
 import dyorc
 from dyorc.errors import ConflictError, InvalidInputError
 from dyorc.testing import ServerProcess, serving
+from tests.client_threads import ClientThreads
 from tests.deadlines import TIMEOUT_S, wait_until
 from tests.e2e.test_sticky_versions import BODY, USERS, deployed
 from tests.e2e.updates import App, X
@@ -51,7 +52,7 @@ def raising(text: str) -> str:
     return text.replace("return plus", "raise ValueError('broken')\n    return plus")
 
 
-class Users:
+class Users(ClientThreads):
     """Users who ask again and again, each by a header.
 
     Attributes:
@@ -62,12 +63,11 @@ class Users:
         self.versions: dict[str, list[str]] = {user: [] for user in USERS}
         self.num_failed = 0
         self._server = server
-        self._is_over = threading.Event()
-        self._threads = [threading.Thread(target=self._ask, args=(USERS[number::4],)) for number in range(4)]
+        super().__init__(partial(self._ask, USERS[number::4]) for number in range(4))
 
     def _ask(self, users: Sequence[str]) -> None:
         with client_of(self._server) as http:
-            while not self._is_over.is_set():
+            while not self.is_over.is_set():
                 for user in users:
                     self._ask_as(http, user)
 
@@ -79,16 +79,6 @@ class Users:
         version = str(answer.json()["model_version"])
         if self.versions[user][-1:] != [version]:
             self.versions[user].append(version)
-
-    def __enter__(self) -> "Users":
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        for thread in self._threads:
-            thread.join()
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """A workflow that changes while clients ask for it."""
 
-import threading
 from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 import dyorc
 from dyorc.client.retries import Retries
 from dyorc.errors import DeployError
+from tests.client_threads import ClientThreads
 from tests.deadlines import wait_until
 
 _NETS = """
@@ -79,7 +79,7 @@ class App:
         self.write(number, lambda text: reduce(lambda found, change: found.replace(*change), changes, text))
 
 
-class Load:
+class Load(ClientThreads):
     """Clients that ask again and again, and check that each answer is that of some version."""
 
     def __init__(self, url: str, num_clients: int = 4) -> None:
@@ -87,12 +87,11 @@ class Load:
         self.seen: set[float] = set()
         self.num = 0
         self._url = url
-        self._is_over = threading.Event()
-        self._threads = [threading.Thread(target=self._ask) for _ in range(num_clients)]
+        super().__init__([self._ask] * num_clients)
 
     def _ask(self) -> None:
         with dyorc.Client(self._url, retries=Retries(max_attempts=1)) as client:
-            while not self._is_over.is_set():
+            while not self.is_over.is_set():
                 try:
                     y = client.infer("flow", x=X)
                     np.testing.assert_array_equal(np.diff(y), [2])
@@ -100,16 +99,6 @@ class Load:
                 except Exception as error:
                     self.failures.append(repr(error))
                 self.num += 1
-
-    def __enter__(self) -> "Load":
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        for thread in self._threads:
-            thread.join()
 
 
 def update_under_load(app: App, url: str, client: dyorc.Client, num_updates: int) -> None:

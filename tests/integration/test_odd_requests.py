@@ -1,4 +1,4 @@
-"""Odd requests to `/v1`, `/run` and `/mcp`: good ones, of which something is replaced, lost or new. None may make the server
+"""Odd requests to `/v1`, `/run` and `/mcp`: good ones with something replaced, lost or new. None may make the server
 fail: the worst answer is a refusal."""
 
 import base64
@@ -159,7 +159,7 @@ def odd_body(rng: random.Random, path: str) -> bytes:
 
 
 def damaged(rng: random.Random, body: bytes) -> bytes:
-    """Returns bytes of which some are others, gone, or there twice."""
+    """Returns the bytes with some replaced, gone, or there twice."""
     result = bytearray(body)
     for _ in range(rng.choice([0, 1, 1, 3, 10])):
         at = rng.randrange(len(result) + 1)

@@ -16,26 +16,22 @@ from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from dyorc.models.submission import Submission
 from dyorc.openai import ChatRequest
 from tests.deadlines import wait_until_async
+from tests.integration.openai_stack import openai_client, openai_server
 from tests.integration.stack import Stack, running
-from tests.workflows import arithmetic, openai_models
+from tests.workflows import openai_models
 
 TEXT = "one two three four"
 
 
 @pytest.fixture(scope="module")
 async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
-    """Starts one server with replicas of all programs."""
-    gateway = GatewayConfig(port=0, drain_timeout_s=1, max_request_bytes=2**20)
-    async with running([*openai_models.ALL, arithmetic.sums], gateway=gateway) as started:
-        for workflow in openai_models.ALL:
-            for program in workflow.programs:
-                await started.start_worker(program)
+    async with openai_server(max_request_bytes=2**20) as started:
         yield started
 
 
 @pytest.fixture
 async def client(stack: Stack) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=f"{stack.client.base_url}/v1", api_key="any", max_retries=0) as opened:
+    async with openai_client(stack) as opened:
         yield opened
 
 

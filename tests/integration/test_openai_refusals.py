@@ -6,9 +6,9 @@ from typing import Any
 import openai
 import pytest
 
-from dyorc.config import GatewayConfig
-from tests.integration.stack import Stack, running
-from tests.workflows import arithmetic, openai_models
+from tests.integration.openai_stack import openai_client, openai_server
+from tests.integration.stack import Stack
+from tests.workflows import openai_models
 
 CHAT = "/v1/chat/completions"
 HELLO: Any = [{"role": "user", "content": "one two"}]
@@ -16,16 +16,13 @@ HELLO: Any = [{"role": "user", "content": "one two"}]
 
 @pytest.fixture(scope="module")
 async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
-    gateway = GatewayConfig(port=0, drain_timeout_s=1, max_choices=20)
-    async with running([*openai_models.ALL, arithmetic.sums], gateway=gateway) as started:
-        for program in {program.name: program for each in openai_models.ALL for program in each.programs}.values():
-            await started.start_worker(program)
+    async with openai_server(max_choices=20) as started:
         yield started
 
 
 @pytest.fixture
 async def client(stack: Stack) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=f"{stack.client.base_url}/v1", api_key="any", max_retries=0) as opened:
+    async with openai_client(stack) as opened:
         yield opened
 
 

@@ -17,12 +17,11 @@ from dyorc.gateway.http.answer_writer import COMMON
 from dyorc.gateway.http.cors import Cors
 from dyorc.gateway.http.inference_answers import JSON, write, write_error
 from dyorc.gateway.http.middleware import EXCHANGE, OUTER
-from dyorc.gateway.request_ids import Ids, header_of, ids_in_headers, trace_header
+from dyorc.gateway.request_ids import Ids, answer_headers, ids_in_headers
 from dyorc.protocol.header_names import Header
 
 _log = structlog.get_logger("dyorc.gateway")
 
-_FIRST_ERROR = 400
 _MAX_LENGTH_DIGITS = 18
 _DISCONNECT: Message = {"type": "http.disconnect"}
 
@@ -158,7 +157,7 @@ class AsgiExchange:
         """Refuses a length that is none; our own parser never lets one through.
 
         Raises:
-            InvalidInputError: If there is such a one.
+            InvalidInputError: If it is malformed.
         """
         for name, value in self._outer["headers"]:
             if name == b"content-length" and not (value.isdigit() and len(value) <= _MAX_LENGTH_DIGITS):
@@ -169,10 +168,7 @@ class AsgiExchange:
         if not self.is_foreign:
             names = {name for name, _ in headers}
             headers += [header for header in COMMON if header[0] not in names]
-            if self.ids.is_given or message["status"] >= _FIRST_ERROR:
-                headers.append(header_of(self.ids))
-            if (place := trace_header(self.ids)) is not None:
-                headers.append(place)
+            headers += answer_headers(self.ids, message["status"])
         if self._cors is not None:
             headers += self._cors.headers(self._outer["headers"])
         if self._outer.get("http_version", "1.1") not in ("1.0", "1.1"):

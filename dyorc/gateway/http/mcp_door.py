@@ -7,8 +7,7 @@ that closes a call's connection cancels its request. For the event loop's thread
 import asyncio
 import base64
 import contextlib
-import math
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,6 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from dyorc.authoring.values import content_type_of
 from dyorc.core.arrays import Array
+from dyorc.core.nested_values import odd_numbers
 from dyorc.errors import DyOrcError, InvalidInputError, PermissionDeniedError, RequestCancelledError, UnknownModelError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.codec.http_errors import status_of
@@ -87,7 +87,7 @@ class McpDoor:
         allowed = self._service.config.cors_origins
         origin = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"origin"), None)
         if origin is not None and "*" not in allowed and origin not in allowed:
-            return PlainTextResponse(f"origin {origin!r} may not use this server; gateway.cors_origins names those that may", 403)
+            return PlainTextResponse(f"origin {origin!r} may not use this server; gateway.cors_origins names others", 403)
         return None
 
     async def _list_tools(
@@ -155,33 +155,12 @@ class _Call:
 
             request = await service.decoded(len(body), decode)
             origin = self._origin(request, len(body), service.origins.traced(head.caller))
-            limit_s = head.timeout_s
-            if model.is_streaming:
-                blocks = await self._parts(
-                    service.stream(
-                        self._ticket,
-                        model,
-                        request,
-                        memory,
-                        timeout_s=limit_s,
-                        priority=head.priority,
-                        origin=origin,
-                        take=self._block,
-                    )
-                )
-            else:
-                blocks = [
-                    await service.infer(
-                        self._ticket,
-                        model,
-                        request,
-                        memory,
-                        timeout_s=limit_s,
-                        priority=head.priority,
-                        origin=origin,
-                        take=self._block,
-                    )
-                ]
+            run = service.stream if model.is_streaming else service.infer
+            answer = run(
+                self._ticket, model, request, memory,
+                timeout_s=head.timeout_s, priority=head.priority, origin=origin, take=self._block,
+            )  # fmt: skip
+            blocks = await self._parts(answer) if isinstance(answer, AsyncGenerator) else [await answer]
         note_written(origin)
         return _result(model, blocks)
 
@@ -217,13 +196,9 @@ def _refuse_odd_numbers(arguments: dict[str, Any]) -> None:
     Raises:
         InvalidInputError: If there is one; names the argument.
     """
-    pending: list[tuple[str, Any]] = list(arguments.items())
-    while pending:
-        name, value = pending.pop()
-        if isinstance(value, float) and not math.isfinite(value):
-            raise InvalidInputError(f"argument {name!r} holds {value}, expected a number that JSON has")
-        if isinstance(value, dict | list):
-            pending.extend((name, each) for each in (value.values() if isinstance(value, dict) else value))
+    for name, value in arguments.items():
+        for number in odd_numbers(value):
+            raise InvalidInputError(f"argument {name!r} holds {number}, expected a number that JSON has")
 
 
 def _tool(model: Model) -> mcp.Tool:

@@ -15,14 +15,13 @@ from dyorc.gateway.http.flow import CONTINUE, Flow, waited_ns
 from dyorc.gateway.http.inference_answers import JSON
 from dyorc.gateway.http.middleware import EXCHANGE
 from dyorc.gateway.http.request_parser import ParsedHead
-from dyorc.gateway.request_ids import Ids, header_of, ids_in_headers, trace_header
+from dyorc.gateway.request_ids import Ids, answer_headers, ids_in_headers
 from dyorc.protocol.header_names import Header
 
 _log = structlog.get_logger("dyorc.gateway")
 
 _MAX_UNREAD_BYTES = 64 * 2**10
 """How many bytes of a body are buffered before the application asks for it. After that the client has to wait."""
-_FIRST_ERROR = 400
 
 
 class ConnectionLike(Protocol):
@@ -201,10 +200,8 @@ class ServerExchange:
                 )
             self._is_continue_due = False
             headers = list(message.get("headers", ()))
-            if not self.is_foreign and (self.ids.is_given or message["status"] >= _FIRST_ERROR):
-                headers.append(header_of(self.ids))
-            if not self.is_foreign and (place := trace_header(self.ids)) is not None:
-                headers.append(place)
+            if not self.is_foreign:
+                headers += answer_headers(self.ids, message["status"])
             self.writer.start(message["status"], headers, is_foreign=self.is_foreign)
             return
         self.writer.write(message.get("body", b""), is_last_part=not message.get("more_body", False))

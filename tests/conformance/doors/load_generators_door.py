@@ -37,7 +37,7 @@ def _check_aiperf(url: str, tokenizer: Path, folder: Path) -> None:
         "--custom-dataset-type", "single_turn", "--concurrency", "4", "--request-count", str(_NUM_REQUESTS), "--ui", "simple",
         "--artifact-dir", str(folder / "artifacts"),
     ]  # fmt: skip
-    output_of(command, {"PYTHONPATH": ""}, folder)  # it finds no local tokenizer where transformers are told to be offline
+    output_of(command, {"PYTHONPATH": ""}, folder)  # it finds no local tokenizer where transformers may not go online
     report = json.loads((folder / "artifacts" / "profile_export_aiperf.json").read_text())
     expect(report["request_count"]["avg"], _NUM_REQUESTS, "the number of valid requests")
     expect("error_request_count" in report or bool(report.get("error_summary")), False, "whether there are errors")

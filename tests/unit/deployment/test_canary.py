@@ -29,7 +29,7 @@ def counted(num_ok: int = 0, num_failed: int = 0, ms: float = 5.0, **copies: int
 
 
 def rules(**values: Any) -> CanaryRules:
-    """Returns rules of which 100 requests are enough."""
+    """Returns rules that judge by 100 requests."""
     return read_rules({"min_requests": 100, **values})
 
 

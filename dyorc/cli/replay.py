@@ -67,9 +67,7 @@ def _report(
     replayer = Replayer(load(target), run_programs=run_programs)
     report = replay_all(replayer, histories, tolerance=tolerance, max_examples=examples)
     if not report.num_replayed:
-        reasons = [f"{number} because {reason}" for reason, number in report.num_not_replayed.items()]
-        reasons += [f"{report.num_of_others} because they are of other workflows"] * bool(report.num_of_others)
-        raise ConfigurationError(f"{records}: no history of {report.workflow!r} was replayed: {'; '.join(reasons)}")
+        raise ConfigurationError(f"{records}: {report.why_none}")
     return report
 
 
@@ -88,7 +86,7 @@ def show_report(report: "ReplayReport", console: Console) -> None:
     if report.recorded is not None and report.expected is not None:
         console.print(f"latency recorded: {_shown(report.recorded)}; expected: {_shown(report.expected)}")
     for example in report.examples:
-        console.print(f"request {example.request_id}: {example.difference}", markup=False)
+        console.print(f"request {example.request_id}: {example.first()}", markup=False)
 
 
 def _rows(report: "ReplayReport") -> Iterator[tuple[int, str, str]]:
@@ -96,7 +94,7 @@ def _rows(report: "ReplayReport") -> Iterator[tuple[int, str, str]]:
     for site, before, now, number in report.outcomes[:_MAX_LINES]:
         yield number, "", escape(f"{site}: {before} is {now}")
     yield report.num_other_calls, "other calls", ", ".join(_calls(report))
-    yield report.num_other_answers, "another answer", ""
+    yield report.num_other_answers, "another answer", escape(report.answer)
     yield report.num_other_errors, "another error, or one where there was none", ""
     yield report.num_diverged, "ended early", ""
     for missing, number in list(report.missing.items())[:_MAX_LINES]:

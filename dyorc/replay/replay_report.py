@@ -13,13 +13,6 @@ from dyorc.telemetry.histories.history import History
 MAX_EXAMPLES = 5
 
 
-class Example(msgspec.Struct, frozen=True):
-    """A request that is different, and its first difference."""
-
-    request_id: str
-    difference: str
-
-
 class Latency(msgspec.Struct, frozen=True):
     """Quantiles of latencies, in milliseconds."""
 
@@ -37,6 +30,7 @@ class ReplayReport(msgspec.Struct, kw_only=True):
         num_other_outcomes: With another outcome of a decision.
         num_other_calls: With other calls.
         num_other_answers: With another answer.
+        answer: Where the first of these differs, and by how much.
         num_other_errors: That end with an error where there was none, or the other way, or with another error.
         num_diverged: That did not come to an end, since the version needs what no history has.
         num_nondeterministic: On which the version is not deterministic.
@@ -58,6 +52,7 @@ class ReplayReport(msgspec.Struct, kw_only=True):
     num_other_outcomes: int = 0
     num_other_calls: int = 0
     num_other_answers: int = 0
+    answer: str = ""
     num_other_errors: int = 0
     num_diverged: int = 0
     num_nondeterministic: int = 0
@@ -70,12 +65,19 @@ class ReplayReport(msgspec.Struct, kw_only=True):
     recorded: Latency | None = None
     expected: Latency | None = None
     took_s: float = 0.0
-    examples: list[Example] = []
+    examples: list[Comparison] = []
 
     @property
     def num_different(self) -> int:
         """Requests of which something is different."""
         return self.num_replayed - self.num_same
+
+    @property
+    def why_none(self) -> str:
+        """Why no request was replayed."""
+        reasons = [f"{number} because {reason}" for reason, number in self.num_not_replayed.items()]
+        reasons += [f"{self.num_of_others} because they are of other workflows"] * bool(self.num_of_others)
+        return f"no recorded request of {self.workflow!r} was replayed: {'; '.join(reasons)}"
 
 
 def replay_all(
@@ -103,7 +105,7 @@ def replay_all(
     report.num_not_replayed = dict(refused.most_common())
     _add_up(report, comparisons)
     others = [comparison for comparison in comparisons if not comparison.is_same]
-    report.examples = [Example(comparison.request_id, comparison.first()) for comparison in others[:max_examples]]
+    report.examples = others[:max_examples]
     report.took_s = round(time.perf_counter() - started_s, 3)
     return report
 
@@ -117,6 +119,7 @@ def _add_up(report: ReplayReport, comparisons: list[Comparison]) -> None:
         report.num_other_outcomes += bool(comparison.outcomes)
         report.num_other_calls += bool(comparison.more_calls or comparison.fewer_calls)
         report.num_other_answers += bool(comparison.answer)
+        report.answer = report.answer or comparison.answer
         report.num_other_errors += bool(comparison.error)
         report.num_diverged += bool(comparison.missing)
         report.num_nondeterministic += bool(comparison.nondeterministic)

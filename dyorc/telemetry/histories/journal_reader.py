@@ -219,7 +219,10 @@ def _times(trace: CallTrace | None) -> tuple[float, float]:
     if trace is None or not trace.batches or not trace.ended_ns:
         return 0.0, 0.0
     sent_ns = trace.batches[-1].sent_ns
-    return _ms(sent_ns - (trace.queued_ns or sent_ns)), _ms(trace.ended_ns - sent_ns)
+    queued_ns = trace.queued_ns or sent_ns
+    if queued_ns < trace.committed_ns <= sent_ns:
+        queued_ns = trace.committed_ns  # as a guess, it waited for its decision, too
+    return _ms(sent_ns - queued_ns), _ms(trace.ended_ns - sent_ns)
 
 
 def _json(views: tuple[Index, ...]) -> tuple[list[Any], ...]:

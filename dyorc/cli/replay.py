@@ -78,9 +78,9 @@ def show_report(report: "ReplayReport", console: Console) -> None:
         f"{report.num_same} the same, {report.num_different} different"
     )
     table = StackedTable("requests", "", "")
-    for number, what, details in _rows(report):
+    for number, kind, details in _rows(report):
         if number:
-            table.add_row(str(number), what, details)
+            table.add_row(str(number), kind, details)
     if table.row_count:
         console.print(table)
     if report.recorded is not None and report.expected is not None:

@@ -39,11 +39,11 @@ class ProcessResult:
         return f"was ended by {signal.Signals(-self.status).name}" if self.status < 0 else f"ended with exit code {self.status}"
 
 
-async def run_module(module: str, arguments: Sequence[str], timeout_s: float, what: str) -> ProcessResult:
+async def run_module(module: str, arguments: Sequence[str], timeout_s: float, subject: str) -> ProcessResult:
     """Runs a module, and ends its process if it takes too long or nobody waits for it any longer.
 
     Args:
-        what: What takes too long then, for the error.
+        subject: What takes too long then, for the error.
 
     Raises:
         ModuleImportError: If it takes too long.
@@ -54,7 +54,7 @@ async def run_module(module: str, arguments: Sequence[str], timeout_s: float, wh
         async with asyncio.timeout(timeout_s):
             return await asyncio.shield(running)
     except TimeoutError:
-        raise ModuleImportError(f"{what} has taken more than {timeout_s:g} s") from None
+        raise ModuleImportError(f"{subject} has taken more than {timeout_s:g} s") from None
     finally:
         attempt.end()
         await asyncio.wait([running])

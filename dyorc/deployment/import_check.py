@@ -40,8 +40,8 @@ async def check_import(target: str, timeout_s: float) -> ProbeResult:
     Raises:
         ModuleImportError: If it cannot be loaded; has the user's lines of the traceback.
     """
-    what = f"{target} cannot be loaded: importing it"
-    return _result_of(target, await run_module("dyorc.deployment.import_check", [target], timeout_s, what))
+    subject = f"{target} cannot be loaded: importing it"
+    return _result_of(target, await run_module("dyorc.deployment.import_check", [target], timeout_s, subject))
 
 
 def _result_of(target: str, ended: ProcessResult) -> ProbeResult:

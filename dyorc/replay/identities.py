@@ -12,8 +12,8 @@ from dyorc.core.arrays import Array, apply_views
 from dyorc.telemetry.histories.history import (
     CONSTANT,
     INPUT,
-    History,
     KeptTensor,
+    RequestHistory,
     TensorSource,
     digest_of,
     index_of_json,
@@ -23,7 +23,7 @@ from dyorc.telemetry.histories.history import (
 class Identities:
     """The identities of the tensors and calls of one history: texts that are equal for equal ones, also in other histories."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: RequestHistory) -> None:
         self._history = history
         self._names = list(history.inputs)
         self._calls: dict[int, str] = {}

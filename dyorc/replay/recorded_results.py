@@ -23,9 +23,9 @@ from dyorc.replica.executor import BatchError, ProgramExecutor
 from dyorc.replica.resident_table import ResidentRows
 from dyorc.telemetry.histories.history import (
     INPUT,
-    History,
     HistoryCall,
     KeptTensor,
+    RequestHistory,
     digest_of,
     digest_of_statics,
     json_of_index,
@@ -101,7 +101,7 @@ class RecordedResults:
         num_new: How many calls were run, by program.
     """
 
-    def __init__(self, history: History, programs: LoadedPrograms | None) -> None:
+    def __init__(self, history: RequestHistory, programs: LoadedPrograms | None) -> None:
         self._history = history
         self._programs = programs
         self._calls: dict[str, deque[HistoryCall]] = {}

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from dyorc.replay.comparison import Comparison, compare
 from dyorc.replay.replayer import Replayer, UnreplayableError
-from dyorc.telemetry.histories.history import History
+from dyorc.replay.request_comparison import Comparison, compare
+from dyorc.telemetry.histories.history import RequestHistory
 
 MAX_EXAMPLES = 5
 
@@ -81,7 +81,7 @@ class ReplayReport(msgspec.Struct, kw_only=True):
 
 
 def replay_all(
-    replayer: Replayer, histories: Iterable[History], *, tolerance: float = 0.0, max_examples: int = MAX_EXAMPLES
+    replayer: Replayer, histories: Iterable[RequestHistory], *, tolerance: float = 0.0, max_examples: int = MAX_EXAMPLES
 ) -> ReplayReport:
     """Replays histories, and returns what came of it.
 

@@ -31,7 +31,7 @@ from dyorc.errors import (
 )
 from dyorc.replay.recorded_results import LoadedPrograms, MissingValueError, RecordedResults
 from dyorc.replay.replay_scheduler import ReplayScheduler
-from dyorc.telemetry.histories.history import History
+from dyorc.telemetry.histories.history import RequestHistory
 from dyorc.telemetry.histories.journal_reader import JournalReader
 
 _CONFIG = EngineConfig(hold=False, max_determinism_checks=2**62, speculation=SpeculationConfig(enabled=False))
@@ -61,7 +61,7 @@ class ReplayedRequest:
         missing: Why it did not come to an end; empty: it did.
     """
 
-    history: History
+    history: RequestHistory
     missing: str = ""
 
 
@@ -97,7 +97,7 @@ class Replayer:
         """The workflow's signature."""
         return self._workflow.signature
 
-    def replay(self, history: History) -> ReplayedRequest:
+    def replay(self, history: RequestHistory) -> ReplayedRequest:
         """Replays a history.
 
         Raises:
@@ -183,23 +183,23 @@ class _Journal:
         self._request_id = request_id
         self._error: DyOrcError | None = None
         self.ended_ns = 0
-        self.history: History | None = None
+        self.history: RequestHistory | None = None
 
     def ended(self, error: DyOrcError | None, now_ns: int) -> None:
         self._error, self.ended_ns = error, now_ns
 
     def keep(self, request: Request) -> None:
         if request.root is not None and self.history is None:
-            reader = JournalReader(request, request.root, _ALL_BYTES, ())
+            reader = JournalReader(request, request.root, _ALL_BYTES, keeps_stored=False)
             self.history = reader.read(self._request_id, self._error, self.ended_ns)
 
 
-def _static_of(spec: StaticSpec, history: History) -> StaticValue:
+def _static_of(spec: StaticSpec, history: RequestHistory) -> StaticValue:
     value: StaticValue = spec.default
     return history.statics.get(spec.name, value)
 
 
-def _refusal(history: History, workflow: Workflow) -> str:
+def _refusal(history: RequestHistory, workflow: Workflow) -> str:
     """Returns why a history cannot be replayed on a workflow; empty if it can."""
     if history.refusal:
         return history.refusal

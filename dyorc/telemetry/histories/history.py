@@ -69,8 +69,8 @@ class TensorSource(msgspec.Struct, array_like=True, frozen=True):
     """Where a tensor comes from.
 
     Attributes:
-        call: Its call's place in `History.calls`, or `INPUT`, or `CONSTANT`.
-        field: Which output of the call, which input of the request, or its place in `History.constants`.
+        call: Its call's place in `RequestHistory.calls`, or `INPUT`, or `CONSTANT`.
+        field: Which output of the call, which input of the request, or its place in `RequestHistory.constants`.
         views: Indices that the workflow applied to it, as `json_of_index` writes them.
     """
 
@@ -120,7 +120,7 @@ class HistoryDecision(msgspec.Struct, omit_defaults=True):
     outcome: str
 
 
-class History(msgspec.Struct, omit_defaults=True):
+class RequestHistory(msgspec.Struct, omit_defaults=True):
     """The history of a request.
 
     Attributes:

@@ -14,12 +14,12 @@ from pathlib import Path
 import msgspec
 
 from dyorc.errors import ConfigurationError
-from dyorc.telemetry.histories.history import FORMAT, History
+from dyorc.telemetry.histories.history import FORMAT, RequestHistory
 
 _SUFFIX = ".jsonl"
 _PARTS_OF_FOLDER = 8
 _MIN_FILE_BYTES = 16 * 1024
-_decoder = msgspec.json.Decoder(History)
+_decoder = msgspec.json.Decoder(RequestHistory)
 
 
 class HistoryFiles:
@@ -75,7 +75,7 @@ class HistoryFiles:
             left += num_bytes
 
 
-def read_histories(path: Path, max_histories: int | None = None) -> Iterator[History]:
+def read_histories(path: Path, max_histories: int | None = None) -> Iterator[RequestHistory]:
     """Yields the histories in a file, or in all files of a folder, from the oldest to the newest.
 
     A line that is still being written is left out.
@@ -111,7 +111,7 @@ def _lines_of(path: Path) -> Iterator[tuple[str, bytes]]:
                 yield f"{file}, line {number}", line
 
 
-def _history_of(place: str, line: bytes) -> History:
+def _history_of(place: str, line: bytes) -> RequestHistory:
     try:
         history = _decoder.decode(line)
     except (msgspec.DecodeError, RecursionError) as error:

@@ -16,7 +16,7 @@ from dyorc.core.request import Terms
 from dyorc.engine.model.journal_keeper import JournalKeeper
 from dyorc.engine.model.request_tree import Request
 from dyorc.errors import DyOrcError
-from dyorc.telemetry.histories.history import History
+from dyorc.telemetry.histories.history import RequestHistory
 from dyorc.telemetry.histories.history_files import HistoryFiles
 from dyorc.telemetry.histories.journal_reader import JournalReader
 from dyorc.telemetry.metrics import catalogue
@@ -48,7 +48,7 @@ class HistoryRecorder:
         self._tenants = frozenset(config.tenants)
         self._redacted = frozenset(config.redact)
         self._files = HistoryFiles(Path(config.folder), config.max_bytes)
-        self._waiting: SimpleQueue[tuple[History, int] | None] = SimpleQueue()
+        self._waiting: SimpleQueue[tuple[RequestHistory, int] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._write_all, name="dyorc-histories", daemon=True)
         self._put_bytes = self._taken_bytes = 0
         self._num_dropped = self._num_written = self._num_unwritten = 0
@@ -74,7 +74,7 @@ class HistoryRecorder:
             request_id: As its client knows it.
         """
         is_allowed = not terms.tenant or terms.tenant in self._tenants or ALL_TENANTS in self._tenants
-        return RequestHistory(self, request_id) if is_allowed and not terms.is_shadow else None
+        return HistoryKeeper(self, request_id) if is_allowed and not terms.is_shadow else None
 
     def measure(self, readings: Readings) -> None:
         """Adds what metrics show."""
@@ -127,7 +127,7 @@ class HistoryRecorder:
                 return
 
 
-class RequestHistory:
+class HistoryKeeper:
     """The `JournalKeeper` of one request."""
 
     __slots__ = ("_ended_ns", "_error", "_recorder", "_request_id")

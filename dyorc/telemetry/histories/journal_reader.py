@@ -19,10 +19,10 @@ from dyorc.telemetry.histories.history import (
     CONSTANT,
     FORMAT,
     INPUT,
-    History,
     HistoryCall,
     HistoryDecision,
     KeptTensor,
+    RequestHistory,
     TensorSource,
     digest_of_statics,
     json_of_index,
@@ -41,12 +41,22 @@ class JournalReader:
     Args:
         max_value_bytes: Larger tensors are kept without their bytes.
         redacted: Names of inputs and parameters whose values are not kept.
+        keeps_stored: Whether stored tensors are kept, too, if their contents are at hand since the workflow has read them.
 
     Attributes:
         num_kept_bytes: Bytes of the tensors that it has kept.
     """
 
-    def __init__(self, request: Request, root: Task, max_value_bytes: int, redacted: Collection[str]) -> None:
+    def __init__(
+        self,
+        request: Request,
+        root: Task,
+        max_value_bytes: int,
+        redacted: Collection[str] = (),
+        *,
+        keeps_stored: bool = True,
+    ) -> None:
+        self._keeps_stored = keeps_stored
         self._request = request
         self._root = root
         self._max_value_bytes = max_value_bytes
@@ -57,7 +67,7 @@ class JournalReader:
         """Where each future is: its call, or `INPUT`; and the number of its first tensor there."""
         self._constants: list[KeptTensor] = []
 
-    def read(self, request_id: str, error: DyOrcError | None, ended_ns: int) -> History:
+    def read(self, request_id: str, error: DyOrcError | None, ended_ns: int) -> RequestHistory:
         """Returns the history of the request, which has ended, with this error or an answer."""
         root, context = self._root, self._request.context
         name, _, version = root.name.partition("@")
@@ -67,7 +77,7 @@ class JournalReader:
         for at, call in enumerate(calls):
             self._places[call.future] = at, 0
         info = context.request_info()
-        return History(
+        return RequestHistory(
             request_id=request_id or info.id,
             workflow=name,
             version=version or "1",
@@ -135,7 +145,7 @@ class JournalReader:
     def _kept(self, future: Future, field: int, *, is_redacted: bool = False) -> KeptTensor:
         tensor = future.tensors[field]
         array = _array_of(future, field)
-        if array is None:
+        if array is None or (tensor.block and not self._keeps_stored):
             return KeptTensor(tensor.dtype, tensor.shape)
         left_bytes = MAX_VALUES * self._max_value_bytes - self.num_kept_bytes
         kept = KeptTensor.of(array, max_bytes=min(self._max_value_bytes, left_bytes), is_redacted=is_redacted)

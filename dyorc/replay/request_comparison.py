@@ -13,7 +13,7 @@ from dyorc.errors import NondeterministicWorkflowError
 from dyorc.gateway.answer_comparison import difference_of
 from dyorc.replay.identities import Identities
 from dyorc.replay.replayer import ReplayedRequest
-from dyorc.telemetry.histories.history import History, TensorSource
+from dyorc.telemetry.histories.history import RequestHistory, TensorSource
 
 _LINES = re.compile(r"line \d+")
 
@@ -80,7 +80,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         return self.error or self.answer
 
 
-def compare(recorded: History, replayed: ReplayedRequest, specs: Sequence[TensorSpec], tolerance: float) -> Comparison:
+def compare(recorded: RequestHistory, replayed: ReplayedRequest, specs: Sequence[TensorSpec], tolerance: float) -> Comparison:
     """Returns what is different.
 
     Args:
@@ -113,7 +113,7 @@ def compare(recorded: History, replayed: ReplayedRequest, specs: Sequence[Tensor
 
 
 def _other_calls(
-    recorded: History, replayed: History, before: Identities, now: Identities
+    recorded: RequestHistory, replayed: RequestHistory, before: Identities, now: Identities
 ) -> tuple[dict[str, int], dict[str, int]]:
     old = Counter(before.of_call(number) for number in range(len(recorded.calls)))
     new = Counter(now.of_call(number) for number in range(len(replayed.calls)))
@@ -129,7 +129,9 @@ def _by_program(calls: Counter[str], programs: dict[str, str]) -> dict[str, int]
     return dict(sorted(numbers.items()))
 
 
-def _other_outcomes(recorded: History, replayed: History, before: Identities, now: Identities) -> tuple[OtherOutcome, ...]:
+def _other_outcomes(
+    recorded: RequestHistory, replayed: RequestHistory, before: Identities, now: Identities
+) -> tuple[OtherOutcome, ...]:
     """Returns decisions about the same value with another outcome: the first about it in one history is compared with the first
     in the other, and so on."""
     old: dict[tuple[str, ...], deque[str]] = {}
@@ -149,7 +151,7 @@ def _unlike(text: str, other: str) -> bool:
     return _LINES.sub("", text) != _LINES.sub("", other)
 
 
-def _other_error(recorded: History, replayed: History) -> str:
+def _other_error(recorded: RequestHistory, replayed: RequestHistory) -> str:
     if not recorded.error and not replayed.error:
         return ""
     if recorded.error and replayed.error and recorded.error[0] == replayed.error[0]:
@@ -159,7 +161,12 @@ def _other_error(recorded: History, replayed: History) -> str:
 
 
 def _other_answer(
-    recorded: History, replayed: History, before: Identities, now: Identities, specs: Sequence[TensorSpec], tolerance: float
+    recorded: RequestHistory,
+    replayed: RequestHistory,
+    before: Identities,
+    now: Identities,
+    specs: Sequence[TensorSpec],
+    tolerance: float,
 ) -> str:
     if recorded.error or replayed.error:
         return ""

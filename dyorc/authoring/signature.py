@@ -237,7 +237,7 @@ def _part_of(annotation: Any, owner: str, expected: str = "AsyncIterator") -> An
 
 
 def _shown(tensors: Sequence[TensorSpec]) -> str:
-    return ", ".join(f"{tensor.dtype.value}{tensor.describe()}" for tensor in tensors)
+    return ", ".join(tensor.shown for tensor in tensors)
 
 
 def _kind_of(value: Any) -> str:

@@ -152,6 +152,11 @@ class TensorSpec:
         pairs = zip(self.dims, other.dims, strict=False)
         return len(self.dims) == len(other.dims) and all(a.size == b.size or None in (a.size, b.size) for a, b in pairs)
 
+    @property
+    def shown(self) -> str:
+        """What it takes, as messages show it, e.g. ``FP32[3, height, width]``."""
+        return f"{self.dtype.value}{self.describe()}"
+
     def describe(self) -> str:
         """Returns the shape as the annotation writes it, e.g. ``[3, height, width]``."""
         words = [str(dim) for dim in self.dims]
@@ -269,6 +274,10 @@ class ValueSpec(TensorSpec):
         return None if self.default is None else element_of_bytes(Encoded(self.default))
 
     @property
+    def shown(self) -> str:
+        return "a value as JSON" if self.kind is ContentKind.JSON else f"a value as {self.kind.value}"
+
+    @property
     def is_plain(self) -> bool:
         """Whether workflows see it as a plain value among their inputs, not as a Ref: it is no file."""
         return self.kind in (ContentKind.TEXT, ContentKind.JSON)
@@ -280,6 +289,13 @@ class ValueSpec(TensorSpec):
     def described(self) -> dict[str, str | bool]:
         """Returns what clients have to know of it, for the protocol's metadata."""
         return {"name": self.name, "content": self.kind, "takes_bytes": self.is_file or has_base64(self.schema)}
+
+    def can_be(self, other: TensorSpec) -> bool:
+        return super().can_be(other) and self.reads(other)
+
+    def reads(self, other: TensorSpec) -> bool:
+        """Returns whether the bytes of another declared value are read as its own: not if one alone is written as JSON."""
+        return not isinstance(other, ValueSpec) or (self.kind is ContentKind.JSON) is (other.kind is ContentKind.JSON)
 
     def array_of(self, value: Any, label: str) -> Array:
         if self.type is None:

@@ -69,6 +69,17 @@ def deploy(
     allow_incompatible: Annotated[
         bool, typer.Option("--allow-incompatible", help="Even if its inputs or outputs are others than the default's.")
     ] = False,
+    after_replay: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="NUMBER",
+            help="Only if this many of the last recorded requests, replayed on it, go as they went (see dyorc replay).",
+        ),
+    ] = 0,
+    allow_differences: Annotated[
+        int, typer.Option(min=0, metavar="NUMBER", help="With --after-replay: so many of them may be different.")
+    ] = 0,
     url: Url = DEFAULT_URL,
     key: Key = None,
     ca: Ca = None,
@@ -92,6 +103,8 @@ def deploy(
                     rules=None if judge is None else read_rules_file(judge),
                     fresh=fresh,
                     allow_incompatible=allow_incompatible,
+                    after_replay=after_replay,
+                    max_differences=allow_differences,
                 ),
                 as_json,
             )
@@ -147,6 +160,9 @@ def _absolute(target: str) -> str:
 
 def _show(line: dict[str, Any], as_json: bool) -> None:
     name, is_changed = line.pop("model"), line.pop("is_changed", True)
+    replayed = None if as_json else line.pop("replay", None)
+    if replayed is not None:
+        _console.print(f"{replayed['num_replayed']} recorded requests replayed: {replayed['num_different']} different.")
     if not is_changed and not as_json:
         _console.print(f"{name} is unchanged: version {line['default']} has this code already; --fresh loads it again.")
     _show_all({name: line}, as_json)

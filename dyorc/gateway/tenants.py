@@ -34,6 +34,14 @@ class Tenant:
         """Whether its requests in flight are limited."""
         return self.max_requests is not None or self.max_bytes is not None or self.max_requests_per_s is not None
 
+    @property
+    def most_at_once(self) -> int | None:
+        """How many requests can be admitted for it at one moment; None: only the server's own limit counts."""
+        limits = [] if self.max_requests is None else [self.max_requests]
+        if self.max_requests_per_s is not None:
+            limits.append(max(1, int(self.max_requests_per_s)))
+        return min(limits, default=None)
+
     def may_use(self, model: str) -> bool:
         return self.models is None or model in self.models
 

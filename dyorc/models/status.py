@@ -1,6 +1,7 @@
 """The status of each program and each of its replicas: for people, the health routes and the scaler."""
 
 import asyncio
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -292,10 +293,9 @@ class StatusBoard:
     async def wait_for_change(self, timeout_s: float) -> None:
         """Waits until some program's status changes, at most `timeout_s`."""
         self._changed.clear()
-        try:
-            await asyncio.wait_for(self._changed.wait(), timeout_s)
-        except TimeoutError:
-            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
 
     def lacks(self, name: str, sentence: str) -> None:
         """Records that something is missing; an empty sentence: no longer."""

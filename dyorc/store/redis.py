@@ -7,8 +7,8 @@ with ``everysec`` its crash loses at most the last second. ``maxmemory-policy`` 
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -93,6 +93,22 @@ class ConcurrencyLimit:
         self._num_free += 1
 
 
+@contextmanager
+def _keeping_cancellation() -> Generator[None]:
+    """Raises CancelledError at the end of a block in which the task was cancelled, however the block ends.
+
+    redis-py waits with `asyncio.wait_for`, which before Python 3.12 loses a cancellation that comes when its wait is just over.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    num_cancels = task.cancelling()
+    try:
+        yield
+    finally:
+        if task.cancelling() > num_cancels:
+            raise asyncio.CancelledError
+
+
 _JOBS = Path(__file__).with_name("redis_jobs.lua").read_text()
 _LEASES = Path(__file__).with_name("redis_leases.lua").read_text()
 
@@ -154,10 +170,11 @@ class RedisStore:
             return await self._redis.evalsha(self._shas[script], len(keys), *keys, *values)
 
     async def _in_turn(self, command: Callable[[], Awaitable[Any]]) -> Any:
-        """Runs a command after those before it."""
+        """Runs a command after the earlier ones."""
         async with self._turns.slot():
             try:
-                return await command()
+                with _keeping_cancellation():
+                    return await command()
             except (RedisConnectionError, RedisTimeoutError, OSError, TimeoutError) as error:
                 self._turns.fail_waiting(partial(self._down, error))
                 raise self._down(error) from error

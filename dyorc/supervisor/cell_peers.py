@@ -100,7 +100,8 @@ class CellPeers:
         future = self._questions[number] = asyncio.get_running_loop().create_future()
         self._channel.send("ask", id=number, what=topic, value=value)
         try:
-            return await asyncio.wait_for(future, _ANSWER_TIMEOUT_S)
+            async with asyncio.timeout(_ANSWER_TIMEOUT_S):
+                return await future
         except TimeoutError:
             return PeerReplies({}, tuple(cell for cell in range(self._num_cells) if cell != self.number))
         finally:

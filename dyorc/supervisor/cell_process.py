@@ -108,7 +108,8 @@ class CellProcess:
         await self._end.wait()
         # A child of the cell may have inherited its end and keep it open.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._reading, _READ_TIMEOUT_S)
+            async with asyncio.timeout(_READ_TIMEOUT_S):
+                await self._reading
         self.process.wait()
         if self._channel is not None:
             self._channel.close()
@@ -128,7 +129,8 @@ class CellProcess:
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGABRT)
             try:
-                await asyncio.wait_for(self._end.wait(), _ABORT_TIMEOUT_S)
+                async with asyncio.timeout(_ABORT_TIMEOUT_S):
+                    await self._end.wait()
             except TimeoutError:
                 self.process.kill()
 

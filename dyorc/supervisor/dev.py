@@ -151,7 +151,8 @@ class DevServer:
 
     async def _wait_or_kill(self, cell: CellProcess, timeout_s: float) -> None:
         try:
-            await asyncio.wait_for(cell.wait_until_ended(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await cell.wait_until_ended()
         except TimeoutError:
             say(f"The code from before the change still ran requests after {timeout_s:g} s: they are cut off.")
             cell.process.kill()

@@ -1,11 +1,13 @@
 """What the OpenAI door refuses in place of ignoring it, and what it takes that clients send without need."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
+from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from tests.integration.openai_stack import openai_client, openai_server
 from tests.integration.stack import Stack
 from tests.workflows import openai_models
@@ -195,3 +197,17 @@ async def test_more_messages_than_the_api_takes(stack: Stack) -> None:
     error = await refusal(stack, CHAT, {"model": "talker", "messages": HELLO * 2049})
     assert error["param"] == "messages"
     assert "at most 2048" in error["message"]
+
+
+@pytest.mark.parametrize("limits", [{"max_requests": 3}, {"max_requests_per_s": 3.5}])
+async def test_more_answers_than_a_key_can_ever_have_at_once(tmp_path: Path, limits: dict[str, Any]) -> None:
+    """Clients try again after 429, and this would never end."""
+    key, record = new_key()
+    write_tenants(tmp_path / "keys.json", [TenantRecord(name="team", keys=[record], **limits)])
+    async with openai_server(keys_file=str(tmp_path / "keys.json")) as stack:
+        stack.client.headers["authorization"] = f"Bearer {key}"
+        error = await refusal(stack, CHAT, {"model": "talker", "messages": HELLO, "n": 4})
+        assert (error["param"], "at most 3 (a limit of this key" in error["message"]) == ("n", True)
+        fitting = {"max_requests": {"n": 3}, "max_requests_per_s": {"n": 2}}[next(iter(limits))]  # one token is spent
+        answer = await stack.client.post(CHAT, json={"model": "talker", "messages": HELLO} | fitting)
+        assert answer.status_code == 200, answer.text

@@ -7,7 +7,7 @@ from dyorc.authoring.exact_values import same_statics
 from dyorc.authoring.program import Program
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import StaticValue
-from dyorc.authoring.spec import TensorSpec
+from dyorc.authoring.spec import TensorSpec, ValueSpec
 from dyorc.authoring.stream import Stream
 from dyorc.authoring.workflow import Workflow
 from dyorc.core.arrays import inline
@@ -43,6 +43,11 @@ def argument_of(callee: Program | Workflow, spec: TensorSpec, value: Any, goes_o
     if field is None:
         raise WorkflowError(
             f"{callee!r}: {spec.name!r} needs one tensor, got the whole of {list(value.outputs.names)}; {how_to_pick(value)}"
+        )
+    if isinstance(spec, ValueSpec) and not spec.reads(given := value.outputs.tensors[field]):
+        raise InvalidInputError(
+            f"{callee!r}: {spec.name!r} got a Ref to {given.shown}, expected {spec.shown}; the bytes of a Ref pass as "
+            f"they are: await it, and pass what that gives"
         )
     return Argument(value.future, field, value.views)
 

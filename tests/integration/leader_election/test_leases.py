@@ -79,3 +79,17 @@ async def test_a_clock_that_is_set_back_keeps_nobody_in_the_lead(tmp_path: Path)
         assert await store.acquire_lease("lead", "other", 10.0) is None
         now_s = 10.0
         assert await store.acquire_lease("lead", "other", 10.0) == 2
+
+
+async def test_a_cancelled_call_ends_as_cancelled_at_whatever_step(make_store: MakeStore) -> None:
+    """A lease would be held for its whole time if a leader that gives up missed that it should end."""
+    async with make_store() as store:
+        await store.acquire_lease("lead", "one", LONG_S)
+        for num_steps in range(40):
+            for _ in range(5):
+                call = asyncio.create_task(store.renew_lease("lead", "one", LONG_S, Lease(fence=1, record=b"one")))
+                for _ in range(num_steps):
+                    await asyncio.sleep(0)
+                was_cancelled = call.cancel()
+                await asyncio.wait([call])
+                assert call.cancelled() is was_cancelled, f"it was cancelled after {num_steps} steps of the loop"

@@ -113,6 +113,56 @@ def test_a_workflow_gets_plain_values_and_passes_refs_to_workflows() -> None:
     assert dyorc.run(outer, {"text": ""}, tags=[]) == {"kind": "letter", "words": [], "more": []}
 
 
+@pytest.mark.parametrize("awaits", [True, False])
+def test_what_is_written_otherwise_is_awaited_first(awaits: bool) -> None:
+    """A text passes as it is, and a union as JSON."""
+
+    @dyorc.program(batched=False)
+    def either(value: str | dict[str, int]) -> str | dict[str, int]:
+        return value
+
+    @dyorc.program(batched=False)
+    async def joined(words: AsyncIterator[str | dict[str, int]]) -> str:
+        return "+".join([str(word) async for word in words])
+
+    @dyorc.workflow
+    async def returns(text: str) -> str | dict[str, int]:
+        return await shout(text) if awaits else shout(text)
+
+    @dyorc.workflow
+    async def yields(text: str) -> AsyncIterator[str | dict[str, int]]:
+        yield await shout(text) if awaits else shout(text)
+
+    @dyorc.workflow
+    async def passes(text: str) -> str | dict[str, int]:
+        return either(await shout(text) if awaits else shout(text))
+
+    @dyorc.workflow
+    async def becomes_text(text: str) -> str:
+        value = either(text)
+        return shout(await value if awaits else value)
+
+    @dyorc.workflow
+    async def passes_a_stream(text: str) -> str:
+        words = split(text)
+        return joined(words) if not awaits else "+".join([await word async for word in words])
+
+    for flow in (returns, passes, becomes_text):
+        if awaits:
+            assert dyorc.run(flow, "ab") == "AB"
+        else:
+            with pytest.raises(WorkflowError, match=r"got a Ref to a value as \w+, expected a value as \w+; .* await it"):
+                dyorc.run(flow, "ab")
+    if awaits:
+        assert list(dyorc.run(yields, "ab")) == ["AB"]
+        assert dyorc.run(passes_a_stream, "a b") == "a+b"
+    else:
+        with pytest.raises(WorkflowError, match="await it"):
+            list(dyorc.run(yields, "ab"))
+        with pytest.raises(WorkflowError, match="is a stream of"):
+            dyorc.run(passes_a_stream, "a b")
+
+
 def test_a_value_that_a_workflow_changes_is_its_own() -> None:
     @dyorc.workflow
     async def change(request: dict[str, int]) -> tuple[dict[str, int], dict[str, int]]:
@@ -355,9 +405,13 @@ def test_a_program_that_returns_something_else_fails() -> None:
     def short(text: list[str]) -> list[str]:
         return []
 
+    @dyorc.program(batched=False)
+    def label(answer: Answer) -> str:
+        return answer.label
+
     @dyorc.workflow
     async def passes(text: str) -> str:
-        return shout(wrong(text))
+        return label(wrong(text))
 
     with pytest.raises(ProgramError, match="score: Field required"):
         dyorc.run(wrong, "x")

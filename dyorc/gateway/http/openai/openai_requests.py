@@ -12,6 +12,7 @@ from dyorc.core.nested_values import odd_numbers
 from dyorc.gateway.codec.json_counts import count_values
 from dyorc.gateway.http.openai.openai_errors import OpenAiFault
 from dyorc.gateway.http.openai.openai_models import request_array
+from dyorc.gateway.tenants import Tenant
 from dyorc.openai import ChatRequest, CompletionRequest, Generation, RerankRequest, TokenEmbeddingRequest
 
 OpenAiRequest: TypeAlias = Generation | TokenEmbeddingRequest | RerankRequest
@@ -114,15 +115,18 @@ def prompts_of(request: CompletionRequest) -> list[CompletionRequest]:
     return [request.model_copy(update={"prompt": each}) for each in prompt]
 
 
-def check_choices(num_prompts: int, n: int, max_choices: int) -> None:
+def check_choices(num_prompts: int, n: int, max_choices: int, tenant: Tenant) -> None:
     """Checks how many answers a request asks for.
 
     Raises:
-        OpenAiFault: If there are more than `max_choices`.
+        OpenAiFault: If there are more than `max_choices`, or than its key can ever have at once.
     """
-    if num_prompts * n > max_choices:
-        text = f"{num_prompts} prompts with 'n' {n} are {num_prompts * n} answers, expected at most {max_choices}"
-        raise OpenAiFault(f"{text} (the setting GATEWAY__MAX_CHOICES)", "prompt" if num_prompts > 1 else "n")
+    limit, reason = max_choices, "the setting GATEWAY__MAX_CHOICES"
+    if tenant.most_at_once is not None and tenant.most_at_once < limit:
+        limit, reason = tenant.most_at_once, "a limit of this key: each answer counts as a request"
+    if num_prompts * n > limit:
+        text = f"{num_prompts} prompts with 'n' {n} are {num_prompts * n} answers, expected at most {limit} ({reason})"
+        raise OpenAiFault(text, "prompt" if num_prompts > 1 else "n")
 
 
 def as_chat(request: Generation) -> ChatRequest:

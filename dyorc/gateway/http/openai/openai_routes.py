@@ -202,7 +202,7 @@ class OpenAiRoutes:
         if isinstance(request, CompletionRequest):
             check_extras(request, part.fields)
         stops = stops_of(request)
-        check_choices(len(each), request.n, self._service.config.max_choices)
+        check_choices(len(each), request.n, self._service.config.max_choices, tenant_of(call.scope))
         inputs = await self._service.decoded(call.num_bytes, arrays_of, each, part.role == CHAT)
         given = [array for array in inputs for _ in range(request.n)]
         choices = [AnswerChoice(index, stops) for index in range(len(given))]

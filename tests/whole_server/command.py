@@ -1,0 +1,143 @@
+"""The command: runs seeds, each in a child of this process that has imported everything, and adds up what they saw."""
+
+import argparse
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Generator
+from typing import Any
+
+from tests.whole_server.run import run_seed
+
+_LIMIT_S = 60.0
+"""Of real time, for a seed."""
+_SHOW_EVERY_S = 5.0
+
+
+class Child:
+    """A child process that runs a seed."""
+
+    def __init__(self, seed: int, root: str, log_path: str | None) -> None:
+        self.seed = seed
+        self.folder = tempfile.mkdtemp(dir=root)
+        self.began_s = time.monotonic()
+        self._received = b""
+        self.descriptor, theirs = os.pipe()
+        sys.stdout.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self.descriptor)
+            _be_child(seed, self.folder, theirs, log_path)
+        os.close(theirs)
+
+    def read(self) -> bool:
+        """Reads what it says; False at the end."""
+        data = os.read(self.descriptor, 1 << 16)
+        self._received += data
+        return bool(data)
+
+    def result(self) -> dict[str, Any]:
+        """Returns what it saw, once it has ended."""
+        os.close(self.descriptor)
+        _, status = os.waitpid(self.pid, 0)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        if not self._received:
+            return {"seed": self.seed, "wrong": [f"the child ended with status {status}"]}
+        return json.loads(self._received)
+
+
+def _be_child(seed: int, folder: str, descriptor: int, log_path: str | None) -> None:
+    try:
+        with open(log_path or os.devnull, "w") as log:
+            result = run_seed(seed, folder, lambda line: log.write(line + "\n") and None)
+            log.write(json.dumps({name: result[name] for name in ("seed", "wrong", "steps", "digest")}) + "\n")
+        os.write(descriptor, json.dumps(result).encode())
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+        sys.stderr.flush()
+    os._exit(0)
+
+
+def results(seeds: list[int], num_children: int, log_path: str | None = None) -> Generator[dict[str, Any]]:
+    """Runs seeds side by side, and yields what each has seen."""
+    waiting = list(reversed(seeds))
+    children: dict[int, Child] = {}
+    root = tempfile.mkdtemp(prefix="dyorc-sim-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+    try:
+        while waiting or children:
+            while waiting and len(children) < num_children:
+                child = Child(waiting.pop(), root, log_path)
+                children[child.descriptor] = child
+            readable, _, _ = select.select(list(children), [], [], 1.0)
+            for descriptor in readable:
+                if not children[descriptor].read():
+                    yield children.pop(descriptor).result()
+            for child in children.values():
+                if time.monotonic() - child.began_s > _LIMIT_S:
+                    os.kill(child.pid, signal.SIGKILL)
+    finally:
+        for child in children.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGKILL)
+            child.result()
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def main(arguments: list[str]) -> int:
+    """Runs what the command line says; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.whole_server", description="The whole server under one seed.")
+    parser.add_argument("--seeds", type=int, default=0, metavar="N", help="run N seeds")
+    parser.add_argument("--first", type=int, default=1, metavar="K", help="the first of them")
+    parser.add_argument("--seed", type=int, metavar="K", help="run one seed, and print its log")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="seeds that run side by side")
+    options = parser.parse_args(arguments)
+    if options.seed is not None:
+        return _run_one(options.seed)
+    return _run_many(list(range(options.first, options.first + (options.seeds or 20))), options.jobs)
+
+
+def _run_one(seed: int) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/log"
+        (result,) = results([seed], 1, path)
+        with open(path) as log:
+            shutil.copyfileobj(log, sys.stdout)
+    for text in result["wrong"]:
+        print(f"WRONG: {text}", file=sys.stderr)
+    return bool(result["wrong"])
+
+
+def _run_many(seeds: list[int], num_children: int) -> int:
+    began_s = shown_s = time.monotonic()
+    faults, outcomes = Counter[str](), Counter[str]()
+    virtual_s, num_steps, failed, num_done = 0.0, 0, list[int](), 0
+    for result in results(seeds, num_children):
+        num_done += 1
+        faults.update(result.get("faults", {}))
+        outcomes.update(result.get("outcomes", {}))
+        virtual_s += result.get("virtual_s", 0.0)
+        num_steps += result.get("steps", 0)
+        if result["wrong"]:
+            failed.append(result["seed"])
+            print(f"seed {result['seed']}: {'; '.join(result['wrong'][:3])}")
+            print(f"  repeat it: python -m tests.whole_server --seed {result['seed']}", flush=True)
+        if time.monotonic() - shown_s > _SHOW_EVERY_S:
+            shown_s = time.monotonic()
+            print(f"{num_done} of {len(seeds)} seeds, {len(failed)} failed, {num_done / (shown_s - began_s):.1f} a second", flush=True)
+    took_s = time.monotonic() - began_s
+    figures = {
+        "seeds": num_done, "failed": failed, "took_s": round(took_s, 1), "seeds_per_s": round(num_done / took_s, 2),
+        "virtual_s": round(virtual_s), "steps": num_steps, "faults": dict(sorted(faults.items())),
+        "outcomes": dict(sorted(outcomes.items())),
+    }  # fmt: skip
+    print(json.dumps(figures))
+    return bool(failed)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 
+from tests.whole_server.disk import BROKEN, FULL, SLOW, Disk
 from tests.whole_server.servers import Place, Troupe
 from tests.whole_server.world import ProcessState, World
 
@@ -10,6 +11,7 @@ _MEAN_PAUSE_S = 1.5
 _LONGEST_STOP_S = 6.0
 _LONGEST_PARTITION_S = 4.0
 _LONGEST_JUMP_S = 20.0
+_LONGEST_DISK_TROUBLE_S = 3.0
 
 
 class FaultPlan:
@@ -19,9 +21,10 @@ class FaultPlan:
         counts: How often each kind happened.
     """
 
-    def __init__(self, world: World, troupe: Troupe, until_s: float) -> None:
+    def __init__(self, world: World, troupe: Troupe, disk: Disk, until_s: float) -> None:
         self._world = world
         self._troupe = troupe
+        self._disk = disk
         self._until_s = until_s
         self._rate = world.chance.choice((0.0, 0.5, 1.0, 2.0))
         self.counts: Counter[str] = Counter()
@@ -38,7 +41,9 @@ class FaultPlan:
     def _strike(self) -> None:
         if self._world.elapsed_s >= self._until_s:
             return
-        kinds: list[Callable[[], str]] = [self._kill, self._kill, self._stop, self._cut, self._part, self._jump]
+        kinds: list[Callable[[], str]] = [
+            self._kill, self._kill, self._stop, self._terminate, self._cut, self._part, self._jump, self._spoil,
+        ]  # fmt: skip
         kind = self._world.chance.choice(kinds)()
         if kind:
             self.counts[kind] += 1
@@ -65,6 +70,14 @@ class FaultPlan:
         self._world.call_later(stop_s, lambda: self._world.resume(process))
         return f"stop {'gateway' if place.is_gateway else 'orchestrator'}"
 
+    def _terminate(self) -> str:
+        place = self._place()
+        if place.process is None or place.process.state is not ProcessState.RUNNING or place.end is None:
+            return ""
+        self._world.log("terminates", process=place.process.name)
+        place.end()
+        return f"terminate {'gateway' if place.is_gateway else 'orchestrator'}"
+
     def _cut(self) -> str:
         ends = [end for end in self._troupe.network.links if not end.is_closed]
         if not ends:
@@ -89,8 +102,18 @@ class FaultPlan:
         self._world.wall_shift_ns += int(jump_s * 1e9)
         return "clock jump"
 
+    def _spoil(self) -> str:
+        trouble = self._disk.trouble = self._world.chance.choice((FULL, BROKEN, SLOW))
+        self._world.log("the disk is in trouble", trouble=repr(trouble))
+        self._world.call_later(self._world.chance.uniform(0.05, _LONGEST_DISK_TROUBLE_S), self._mend_disk)
+        return f"disk: {trouble}"
+
+    def _mend_disk(self) -> None:
+        self._disk.trouble = ""
+
     def _mend(self) -> None:
         self._world.log("the faults are over")
+        self._mend_disk()
         self._troupe.network.heal()
         for place in self._troupe.places:
             if place.process is not None:

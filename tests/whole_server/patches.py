@@ -9,14 +9,14 @@ import fcntl
 import os
 import queue
 import random
+import tempfile
 import threading
 import time
-import types
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-from tests.whole_server.world import ProcessState, VirtualProcess, VirtualThread, current_thread
+from tests.whole_server.world import ProcessState, VirtualThread, current_thread
 
 
 class VirtualLock:
@@ -207,6 +207,14 @@ def _sleep(seconds: float, _real: Callable[[float], None] = time.sleep) -> None:
         thread.world.park(thread.world.now_ns + int(seconds * 1e9))
 
 
+class _SeededRandom(random.Random):
+    """A `random.Random` that takes its seed from `os.urandom` where it gets none, as the real one, which does not ask Python."""
+
+    def seed(self, a: Any = None, version: int = 2) -> None:
+        """See `random.Random.seed`."""
+        super().seed(int.from_bytes(os.urandom(16)) if a is None else a, version)
+
+
 def seed_randomness(seed: int) -> None:
     """Makes `random`, `secrets` and `os.urandom` follow from a seed."""
     random.seed(f"module {seed}")
@@ -217,6 +225,7 @@ def seed_randomness(seed: int) -> None:
 
 def install() -> None:
     """Patches this process for good."""
+    seed_randomness(0)
     for name, virtual in _clocks().items():
         setattr(time, name, _clock(getattr(time, name), virtual))
     time.sleep = _sleep
@@ -232,6 +241,9 @@ def install() -> None:
     queues.SimpleQueue = queues._PySimpleQueue
     executors: Any = concurrent.futures.thread
     executors._global_shutdown_lock = VirtualLock()
+    randoms: Any = random
+    names: Any = tempfile
+    randoms.Random = names._Random = _SeededRandom
     os.getpid = _clock(os.getpid, lambda thread: thread.process.pid)
     fcntl.flock = FileLocks().flock
 
@@ -255,15 +267,3 @@ def _facade_of(thread: VirtualThread) -> ThreadFacade:
     facade = thread.facade = ThreadFacade(name=thread.name)
     facade._thread, facade.ident = thread, thread.ident
     return facade
-
-
-def process_here() -> VirtualProcess:
-    """Returns the running virtual process."""
-    thread = current_thread()
-    assert thread is not None
-    return thread.process
-
-
-def replace_everywhere(module: types.ModuleType, name: str, value: object) -> None:
-    """Sets an attribute of a module for good."""
-    setattr(module, name, value)

@@ -12,8 +12,10 @@ import structlog
 from dyorc.transport import link
 from tests.whole_server.checks import faults_of
 from tests.whole_server.clients import Client, Ledger
+from tests.whole_server.disk import Disk
 from tests.whole_server.faults import FaultPlan
 from tests.whole_server.network import Network
+from tests.whole_server.observed import Observed
 from tests.whole_server.patches import seed_randomness
 from tests.whole_server.servers import Place, Troupe, prepare
 from tests.whole_server.virtual_loop import VirtualPolicy
@@ -23,6 +25,7 @@ _NUM_GATEWAYS = _NUM_ORCHESTRATORS = 2
 _NUM_CLIENTS = 3
 _FAULTS_S = 15.0
 _MAX_S = 120.0
+_MAX_LINES = 3000
 
 
 def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, Any]:
@@ -32,12 +35,22 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     collector.freeze = collector.collect = lambda *_: 0
     tempfile.tempdir = folder
     seed_randomness(seed)
-    world = World(seed, lambda line: write(line.replace(folder, "FOLDER")))
+    num_lines = 0
+
+    def write_line(line: str) -> None:
+        nonlocal num_lines
+        num_lines += 1
+        write(line.replace(folder, "FOLDER"))
+
+    world = World(seed, write_line)
     network = Network(world)
     carriers: Any = link.CARRIERS
     carriers[link.SCHEME] = _carrier(network)
     asyncio.set_event_loop_policy(VirtualPolicy(world, network))
     prepare()
+    disk, observed = Disk(world), Observed(world)
+    disk.begin()
+    observed.begin()
     _log_to(world)
     gateways = [Place(f"gateway-{number}", number) for number in range(_NUM_GATEWAYS)]
     orchestrators = [Place(f"orchestrator-{number}", number) for number in range(_NUM_ORCHESTRATORS)]
@@ -48,7 +61,7 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     until_s = world.elapsed_s + _FAULTS_S
     ports = [place.port for place in gateways]
     clients = [Client(world, ledger, number + 1, seed, ports, until_s).start() for number in range(_NUM_CLIENTS)]
-    plan = FaultPlan(world, troupe, until_s)
+    plan = FaultPlan(world, troupe, disk, until_s)
     plan.begin()
     left = set(clients)
     for client in clients:
@@ -65,7 +78,9 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
             wrong.append(f"not at rest after {world.elapsed_s:.0f} s: {sorted(process.name for process in left)} go on")
     except Exception as error:
         wrong.append(f"{type(error).__name__}: {error}")
-    wrong += faults_of(troupe, ledger, clients)
+    wrong += faults_of(troupe, ledger, clients, observed)
+    if num_lines > _MAX_LINES:
+        wrong.append(f"{num_lines} lines of log, expected at most {_MAX_LINES}")
     return {
         "seed": seed,
         "wrong": wrong,
@@ -73,6 +88,7 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
         "steps": world.num_steps,
         "digest": world.digest,
         "faults": dict(plan.counts),
+        "leads": observed.num_leads,
         "outcomes": dict(ledger.outcomes()),
     }
 

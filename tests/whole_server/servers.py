@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +50,7 @@ class Place:
         process: The present one; None before the first.
         num_starts: How often it was started.
         is_wanted: Whether it is started again when it ends.
+        end: Ends its process as SIGTERM does; None before that is possible.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Place:
     process: VirtualProcess | None = None
     num_starts: int = 0
     is_wanted: bool = True
+    end: Callable[[], object] | None = None
 
     @property
     def is_gateway(self) -> bool:
@@ -91,12 +94,13 @@ class Troupe:
     def start(self, place: Place) -> None:
         """Starts a place's next process."""
         place.num_starts += 1
+        place.end = None
         run = self._run_gateway if place.is_gateway else self._run_orchestrator
         process = place.process = self.world.start_process(f"{place.name}#{place.num_starts}", lambda: asyncio.run(run(place)))
         process.on_end.append(lambda: self._ended(place, process))
 
     def _ended(self, place: Place, process: VirtualProcess) -> None:
-        if not process.was_killed:
+        if not process.was_killed and process.exit != "ended":
             self.exits.append(f"{process.name}: {process.exit}")
         self.world.call_later(self.world.chance.uniform(0.1, 1.5), lambda: self._start_again(place))
 
@@ -105,11 +109,16 @@ class Troupe:
             self.start(place)
 
     async def _run_gateway(self, place: Place) -> None:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
         async with serve_gateway(settings_in(self.folder, place.port)) as server:
             self.world.log("listens", url=server.url)
-            await asyncio.Event().wait()
+            place.end = lambda: loop.call_soon_threadsafe(stop.set)
+            await stop.wait()
 
     async def _run_orchestrator(self, place: Place) -> None:
         console = Console(file=io.StringIO())
-        settings, signals = settings_in(self.folder, 0), StopSignals()
-        await orchestrator_process.serve_group(TARGETS, settings, console, signals, lambda: self.world.log("leads"))
+        settings, signals, loop = settings_in(self.folder, 0), StopSignals(), asyncio.get_running_loop()
+        place.end = lambda: loop.call_soon_threadsafe(signals.receive)
+        await signals.run(
+            lambda has_started: orchestrator_process.serve_group(TARGETS, settings, console, signals, has_started)
+        )

@@ -11,17 +11,15 @@ from dyorc.leader_election.leadership import Leadership
 from dyorc.orchestrator.orchestrator import Orchestrator
 from tests.whole_server.clients import Exchange, Ledger
 from tests.whole_server.observed import Observed
-from tests.whole_server.servers import Troupe
 from tests.whole_server.served import EFFECTS, PLAIN
+from tests.whole_server.servers import Troupe
 from tests.whole_server.world import VirtualProcess
 
+_FINAL = ("succeeded", "failed", "cancelled")
 _MAY_EXIT_WITH = ("LeadLostError", "ConfigurationError: gateways and orchestrators find each other by the store")
-_FINAL = ("succeeded", "failed", "cancelled")
-_MAY_FAIL_WITH = {"transport", "not_ready", "overloaded", "capacity", "deadline", "replica_lost", "tensor_lost"}
+_MAY_FAIL_WITH = {"transport", "not_ready", "overloaded", "capacity", "replica_lost", "tensor_lost"}
 """Errors of requests while servers come and go."""
-_JOB_MAY_EXIT_WITH = ("LeadLostError", "ConfigurationError: gateways and orchestrators find each other by the store")
-_FINAL = ("succeeded", "failed", "cancelled")
-_MAY_FAIL_WITH = _MAY_FAIL_WITH | {"store"}
+_JOB_MAY_FAIL_WITH = _MAY_FAIL_WITH | {"store"}
 
 
 def faults_of(troupe: Troupe, ledger: Ledger, clients: list[VirtualProcess], observed: Observed) -> list[str]:

@@ -13,7 +13,7 @@ from dyorc.errors import DyOrcError
 from tests.whole_server.served import PLAIN
 from tests.whole_server.world import VirtualProcess, World
 
-_TIMEOUT_S = 20.0
+_TIMEOUT_S = 40.0
 _JOB_RATIO = 0.25
 _RETRIES = Retries(max_attempts=12)
 

@@ -2,6 +2,7 @@
 
 import sqlite3
 import types
+from collections.abc import Callable
 from typing import Any
 
 from dyorc.store import sqlite_file
@@ -16,11 +17,13 @@ class Disk:
 
     Attributes:
         trouble: `FULL`, `BROKEN`, `SLOW`; empty if it works.
+        committed: Called after each commit.
     """
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.trouble = ""
+        self.committed: Callable[[], None] = lambda: None
 
     def begin(self) -> None:
         """Puts it under the store."""
@@ -59,4 +62,5 @@ class Disk:
     def finish_step(self) -> None:
         """Lets others run, or this process die, after a commit and before anybody hears of it."""
         if current_thread() is not None:
+            self.committed()
             self.world.park(self.world.now_ns + int(self.world.chance.uniform(0, _COMMIT_S) * 1e9))

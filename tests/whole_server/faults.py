@@ -4,14 +4,18 @@ from collections import Counter
 from collections.abc import Callable
 
 from tests.whole_server.disk import BROKEN, FULL, SLOW, Disk
+from tests.whole_server.served import MOMENTS
 from tests.whole_server.servers import Place, Troupe
-from tests.whole_server.world import ProcessState, World
+from tests.whole_server.world import ProcessState, World, current_thread
 
 _MEAN_PAUSE_S = 1.5
 _LONGEST_STOP_S = 6.0
 _LONGEST_PARTITION_S = 4.0
 _LONGEST_JUMP_S = 20.0
 _LONGEST_DISK_TROUBLE_S = 3.0
+_EFFECT_RATIO, _COMMIT_RATIO = 0.1, 0.01
+"""How often a process dies or stops right after an effect, or a commit."""
+_MOMENT_S = 0.01
 
 
 class FaultPlan:
@@ -34,6 +38,8 @@ class FaultPlan:
         self._world.call_later(self._until_s - self._world.elapsed_s, self._mend)
         if self._rate:
             self._plan_next()
+            MOMENTS.append(lambda: self._moment(_EFFECT_RATIO))
+            self._disk.committed = lambda: self._moment(_COMMIT_RATIO)
 
     def _plan_next(self) -> None:
         self._world.call_later(self._world.chance.expovariate(self._rate / _MEAN_PAUSE_S), self._strike)
@@ -45,22 +51,35 @@ class FaultPlan:
             self._kill, self._kill, self._stop, self._terminate, self._cut, self._part, self._jump, self._spoil,
         ]  # fmt: skip
         kind = self._world.chance.choice(kinds)()
+        self._count(kind)
+        self._plan_next()
+
+    def _moment(self, ratio: float) -> None:
+        """Lets the running process die or stop soon, now and then: between an effect or a commit and what follows."""
+        chance, thread = self._world.chance, current_thread()
+        if thread is None or chance.random() >= ratio or self._world.elapsed_s >= self._until_s:
+            return
+        places = [place for place in self._troupe.places if place.process is thread.process]
+        if places:
+            strike = chance.choice((self._kill, self._kill, self._stop))
+            self._world.call_later(chance.uniform(0, _MOMENT_S), lambda: self._count(strike(places[0])))
+
+    def _count(self, kind: str) -> None:
         if kind:
             self.counts[kind] += 1
-        self._plan_next()
 
     def _place(self) -> Place:
         return self._world.chance.choice(self._troupe.places)
 
-    def _kill(self) -> str:
-        place = self._place()
+    def _kill(self, place: Place | None = None) -> str:
+        place = place or self._place()
         if not place.is_up or place.process is None:
             return ""
         self._world.kill(place.process)
         return f"kill {'gateway' if place.is_gateway else 'orchestrator'}"
 
-    def _stop(self) -> str:
-        place = self._place()
+    def _stop(self, place: Place | None = None) -> str:
+        place = place or self._place()
         process = place.process
         if process is None or process.state is not ProcessState.RUNNING:
             return ""

@@ -1,7 +1,7 @@
 """The network between virtual processes: connections that delay, stall and break, and byte streams for asyncio over them.
 
-Within a connection nothing changes its order; between connections anything may. A dead process's connections end at their other
-side after what it had sent. Between two processes that are parted nothing arrives; what is sent waits, as TCP's retransmissions do.
+Within a connection nothing changes its order; between connections anything may. A dead process's connections end at their
+other side after what it had sent. Between two processes that are parted nothing arrives; what is sent waits.
 """
 
 import asyncio

@@ -86,7 +86,9 @@ class Observed:
         self._holder, self._fence, self._renewed_s, self._lease_s = owner, fence, now_s, lease_s
         return fence
 
-    def _renew(self, real: Callable[..., bool], connection: Any, name: str, owner: str, lease_s: float, held: Any, now_s: float) -> bool:
+    def _renew(
+        self, real: Callable[..., bool], connection: Any, name: str, owner: str, lease_s: float, held: Any, now_s: float
+    ) -> bool:
         is_ours = real(connection, name, owner, lease_s, held, now_s)
         if is_ours:
             if owner != self._holder and held.fence <= self._fence:

@@ -1,7 +1,7 @@
 """Puts virtual clocks, threads, randomness and process numbers under Python's own modules.
 
-`install` comes before anything of `dyorc` is imported, since some modules take a clock when they are defined. Outside of a world the
-patched functions are the real ones. There is no real thread in this process, so a lock held between two turns is a virtual one.
+`install` comes before anything of `dyorc` is imported, since some modules take a clock when they are defined. Outside of a
+world the real functions are called. There is no real thread in this process, so a lock held between two turns is a virtual one.
 """
 
 import concurrent.futures.thread

@@ -13,6 +13,8 @@ Numbers = Int[np.ndarray, " batch"]
 
 EFFECTS: list[int] = []
 """The world outside: what `write_down` was given, in order."""
+MOMENTS: list[Callable[[], None]] = []
+"""Called when an effect happens."""
 
 
 @dyorc.program(in_process=True, max_batch_size=8)
@@ -34,6 +36,8 @@ def write_down(x: Numbers) -> Numbers:
     """Has an effect."""
     time.sleep(0.001)
     EFFECTS.extend(x.tolist())
+    for call in MOMENTS:
+        call()
     time.sleep(0.004)
     return x + 1
 

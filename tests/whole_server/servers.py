@@ -119,6 +119,4 @@ class Troupe:
         console = Console(file=io.StringIO())
         settings, signals, loop = settings_in(self.folder, 0), StopSignals(), asyncio.get_running_loop()
         place.end = lambda: loop.call_soon_threadsafe(signals.receive)
-        await signals.run(
-            lambda has_started: orchestrator_process.serve_group(TARGETS, settings, console, signals, has_started)
-        )
+        await signals.run(lambda has_started: orchestrator_process.serve_group(TARGETS, settings, console, signals, has_started))

@@ -124,4 +124,3 @@ class VirtualPolicy(asyncio.DefaultEventLoopPolicy):
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
         """See `asyncio.AbstractEventLoopPolicy.new_event_loop`."""
         return VirtualLoop(self._world, self._network)
-

@@ -1,8 +1,8 @@
 """Virtual time, processes and threads: one virtual thread runs at a time, and a seed chooses which.
 
-A virtual thread is a greenlet. It runs until it waits (`World.park`) or offers a turn (`World.give_way`); then the world picks the
-next among all that can run, of all processes. When none can, time jumps to the next timer. A killed process's threads are never
-switched to again, so that nothing of it happens afterwards, not even a ``finally``; a stopped one's wait until it continues.
+A virtual thread is a greenlet. It runs until it waits (`World.park`) or offers a turn (`World.give_way`); then the world picks
+the next among all that can run, of all processes. When none can, time jumps to the next timer. A killed process's threads never
+run again, so that nothing of it happens afterwards, not even a ``finally``; a stopped one's wait until it continues.
 """
 
 import asyncio

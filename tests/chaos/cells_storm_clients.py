@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 
 from tests import oip
-from tests.chaos.client_threads import ClientThreads
+from tests.chaos.counted_clients import CountedClients
 from tests.deadlines import TIMEOUT_S
 from tests.workflows import poisoned
 
@@ -86,7 +86,7 @@ class Connection:
         return "" if total == right else f"{total}, expected {right}"
 
 
-class CellsLoad(ClientThreads):
+class CellsLoad(CountedClients):
     """Runs clients that send while entered.
 
     Attributes:
@@ -123,9 +123,9 @@ class CellsLoad(ClientThreads):
 
     def _main(self, at: int, chance: random.Random) -> None:
         connection = Connection(self._url)
-        while not self._is_over:
+        while not self.is_over.is_set():
             words = poisoned.made_words(poisoned.HARMLESS, chance.getrandbits(20), chance.choices(_SIZES, (6, 3, 1))[0])
-            while not self._is_over and not self._is_answered(at, connection, words):
+            while not self.is_over.is_set() and not self._is_answered(at, connection, words):
                 time.sleep(_RETRY_S)
             time.sleep(chance.uniform(0, _MAX_REST_S))
         connection.close()

@@ -9,7 +9,7 @@ from dyorc import Client
 from dyorc.client import Retries
 from dyorc.errors import DyOrcError
 from tests.chaos.chats import WORKFLOWS, Chat
-from tests.chaos.client_threads import ClientThreads
+from tests.chaos.counted_clients import CountedClients
 from tests.deadlines import TIMEOUT_S
 
 _RETRY_S = 0.05
@@ -17,7 +17,7 @@ _ONCE = Retries(max_attempts=1)
 """What fails is seen, not sent again by the library."""
 
 
-class ChatsLoad(ClientThreads):
+class ChatsLoad(CountedClients):
     """Runs clients that ask while entered.
 
     Args:
@@ -67,9 +67,9 @@ class ChatsLoad(ClientThreads):
 
     def _main(self, at: int, chance: random.Random) -> None:
         with Client(self._url, timeout_s=TIMEOUT_S, retries=_ONCE, max_connections=1) as client:
-            while not self._is_over:
+            while not self.is_over.is_set():
                 workflow, chat = chance.choice(WORKFLOWS), chance.choice(self._chats)
-                while not self._is_answered(at, client, workflow, chat) and not self._is_over:
+                while not self._is_answered(at, client, workflow, chat) and not self.is_over.is_set():
                     time.sleep(_RETRY_S)
 
     def _is_answered(self, at: int, client: Client, workflow: str, chat: Chat) -> bool:

@@ -1,12 +1,13 @@
 """The servers of the jobs' storm, each with a replica that outlives it. Each killed server is replaced by another."""
 
 import contextlib
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import httpx
@@ -107,13 +108,23 @@ class Servers:
         self.wait_until_up(at)
         return time.monotonic() - started_s
 
+    @contextlib.contextmanager
+    def frozen(self, at: int) -> Generator[None]:
+        """Stops a server's process for the block: it does nothing, and then goes on as if no time had passed."""
+        process = self._servers[at]
+        process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGCONT)
+
     def log(self) -> str:
         """Returns the last output of all processes, for people."""
         return (self.folder / "log").read_text(errors="replace")[-_LOG_TAIL_CHARS:]
 
 
 @contextlib.contextmanager
-def servers(num_servers: int, store: str) -> Iterator[Servers]:
+def servers(num_servers: int, store: str) -> Generator[Servers]:
     """Starts servers and yields them once they answer."""
     with Servers(num_servers, store) as found:
         for at in range(num_servers):

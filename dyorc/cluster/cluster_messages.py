@@ -120,12 +120,15 @@ class Change(msgspec.Struct, frozen=True, array_like=True, tag=9):
         """Returns the change.
 
         Raises:
-            InvalidInputError: If the action is unknown.
+            InvalidInputError: If the action is unknown, or the values are not those of such a change.
         """
         kind = _CHANGES.get(self.action)
         if kind is None:
             raise InvalidInputError(f"action is {self.action!r}, expected deploy, undeploy or rollback")
-        return msgspec.convert(self.values, kind)
+        try:
+            return msgspec.convert(self.values, kind)
+        except msgspec.ValidationError as error:
+            raise InvalidInputError(f"the change {self.action!r} is malformed: {error}") from error
 
 
 class DrainReply(msgspec.Struct, frozen=True, array_like=True, tag=10):

@@ -8,13 +8,14 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Self
 
 import msgspec
 import structlog
 from msgspec.structs import replace
+from pydantic import ValidationError
 
 from dyorc.answering.tensor_exchange import OWN, has_stored
 from dyorc.cluster import packing
@@ -211,7 +212,7 @@ class GatewayServer:
             case DrainReply(number=number):
                 self.control.confirm_drained(session, number)
             case SetLogs(values=values):
-                self._orchestrator.set_logs(LogsConfig(**values))
+                self._orchestrator.set_logs(_logs_of(values))
             case _:
                 raise TransportError(f"a gateway sent {type(message).__name__} a second time")
 
@@ -426,3 +427,10 @@ def _failed(request_id: int, error: Exception, story: dict[str, Any] | None = No
 
 def _replicas_of(shown: dict[str, Any]) -> set[str]:
     return {name for _, _, replicas, _ in shown.values() for name in replicas}
+
+
+def _logs_of(values: Mapping[str, Any]) -> LogsConfig:
+    try:
+        return LogsConfig.model_validate(values)
+    except ValidationError as error:
+        raise TransportError(f"a gateway sent settings of logs that are none: {error}") from error

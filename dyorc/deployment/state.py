@@ -115,6 +115,13 @@ class ModelHistory(msgspec.Struct, frozen=True):
     verdict: CanaryVerdict | None = None
     last_number: int = 0
 
+    def __post_init__(self) -> None:
+        if misnamed := [name for name, version in self.versions.items() if version.version != name]:
+            raise ValueError(f"version {self.versions[misnamed[0]].version!r} is listed as {misnamed[0]!r}")
+        for assignment in (*self.past, self.now):
+            if assignment is not None and (lost := [name for name in assignment.versions if name not in self.versions]):
+                raise ValueError(f"version {lost[0]!r} is assigned requests, but only {list(self.versions)} are there")
+
     @classmethod
     def starting_with(cls, version: Version, *, origin: str = "") -> "ModelHistory":
         """Returns the history of a model with one version."""
@@ -295,7 +302,7 @@ class DeploymentState(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_json(cls, text: bytes | str) -> "DeploymentState":
-        """Returns the state that `to_json` has encoded. Raises msgspec.MsgspecError for any other text."""
+        """Returns the state that `to_json` has encoded. Raises one of `DECODE_ERRORS` for any other text."""
         return msgspec.json.decode(text, type=cls)
 
 

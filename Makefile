@@ -34,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help chart chart-golden dist test-dist images compose-test demo demo-chat demo-guarded demo-ocr demo-retrieval demo-router demo-speech screenshots prepare test test-pythons test-real test-again test-slow test-quick test-compiled test-compiled-quick compile pure fuzz lint lint-macos format protos docs docs-serve docs-picture docs-metrics docs-packages docs-reference schema
-.PHONY: test-moving equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-streams bench-openai bench-chat bench-soak bench-gateway bench-asgi bench-hostile
+.PHONY: simulate-server simulate-mutants test-moving equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-streams bench-openai bench-chat bench-soak bench-gateway bench-asgi bench-hostile
 .PHONY: sizes first-answer
 .PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-chat chaos-compose chaos-histories chaos-hosts chaos-jobs chaos-services chaos-stops clean conformance conformance-doors bench bench-full bench-loadgen peers
 
@@ -288,6 +288,12 @@ bench-scaleout: $(VENV)/.dev ## What one orchestrator decides, and requests thro
 
 bench-scaling-live: $(VENV)/.dev $(GUARDED) ## Replicas that come and go on a real server, compared with Ray Serve's autoscaler, and kills (35 minutes); the last line is JSON
 	$(BIN)/python -m benchmarks.focused.scaling_live
+
+simulate-server: $(VENV)/.dev ## Run the whole server under SEEDS=N seeds in one process, with virtual time and faults, or SEED=K with its log; the last line is JSON
+	$(BIN)/python -m tests.whole_server $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),100))
+
+simulate-mutants: $(VENV)/.dev ## Make mistakes on purpose, and see how many seeds each takes to be noticed (15 minutes); the last line is JSON
+	$(BIN)/python -m tests.whole_server --mutants
 
 chaos: $(VENV)/.dev ## Kill orchestrator and replicas 200 times under load: nothing wrong, nothing left; the last line is JSON
 	$(BIN)/python -m tests.chaos.storm

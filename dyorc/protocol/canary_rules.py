@@ -3,7 +3,6 @@
 Clients read them from a file of TOML, and the server reads them again.
 """
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -122,7 +121,7 @@ def read_rules(values: Mapping[str, Any]) -> CanaryRules:
     Raises:
         InvalidInputError: If they are no rules; names the key.
     """
-    _check_numbers(values, "")
+    _refuse_nulls(values)
     try:
         rules = msgspec.convert(values, CanaryRules)
     except msgspec.ValidationError as error:
@@ -142,21 +141,12 @@ def read_rules(values: Mapping[str, Any]) -> CanaryRules:
     return rules
 
 
-def _check_numbers(value: object, key: str) -> None:
-    """Refuses numbers that are none. JSON turns infinity into null on its way to the server, where it would read as no rule."""
-    match value:
-        case None:
-            raise InvalidInputError(f"canary rules: {key} is null, expected a value, or no such key")
-        case float() if not math.isfinite(value):
-            raise InvalidInputError(f"canary rules: {key} is {value}, expected a finite number")
-        case Mapping():
-            for name, part in value.items():
-                _check_numbers(part, f"{key}.{name}" if key else str(name))
-        case list() | tuple():
-            for at, part in enumerate(value):
-                _check_numbers(part, f"{key}[{at}]")
-        case _:
-            pass
+def _refuse_nulls(values: Mapping[str, Any]) -> None:
+    """Refuses rules that are null: JSON makes that of infinity on its way to the server, where it would read as no rule."""
+    for key, value in values.items():
+        parts: Mapping[str, Any] = value if isinstance(value, Mapping) else {}
+        for name in [key] if value is None else [f"{key}.{name}" for name, part in parts.items() if part is None]:
+            raise InvalidInputError(f"canary rules: {name} is None, expected a finite number; leave out what is no rule")
 
 
 def _limits(rules: LatencyRules | FailureRules | RefusalRules) -> list[float | None]:
@@ -174,7 +164,6 @@ def _reason_of(text: str, values: Mapping[str, Any]) -> str:
     value: Any = values
     for name in key.split(".") if key else []:
         value = value.get(name) if isinstance(value, Mapping) else value
-    problem = problem.replace(" | null", "")  # a rule that may be missing; null itself is refused
     return f"{key or 'the whole'} is {value!r}, {problem[0].lower()}{problem[1:]}"
 
 

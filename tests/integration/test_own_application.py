@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,6 +66,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         server.client.close()
         process.stop()
         assert not errors_in(process)
+        assert not re.findall(r"request_crashed.*/wait.*", process.output)  # that a client goes is no crash
         assert process.leftovers() == []
     assert server.notes[0] == "starts"
     assert server.notes[-1] == "stops"
@@ -138,6 +140,13 @@ def test_the_time_limit_of_the_request_is_that_of_its_calls(served: Served) -> N
     assert (late.status_code, late.json()["code"]) == (504, "deadline")
 
 
+def test_an_error_in_a_group_of_tasks_has_its_own_status(served: Served) -> None:
+    late = served.client.get("/wait-in-a-group", params={"seconds": 30}, headers={"request-timeout": "0.3"})
+    assert (late.status_code, late.json()["code"]) == (504, "deadline")
+    assert late.json()["request_id"] == late.headers["x-request-id"]
+    assert served.client.get("/group-with-a-bug").status_code == 500
+
+
 @pytest.mark.parametrize(
     ("header", "text"),
     [
@@ -157,12 +166,13 @@ def test_odd_headers_reach_the_application(served: Served) -> None:
     assert served.client.get("/headers", headers=sent).json() == {"x-odd": "grüße", "x-empty": ""}
 
 
-def test_a_call_ends_when_the_client_goes(served: Served) -> None:
+@pytest.mark.parametrize("path", ["wait", "wait-in-a-group", "wait-streaming"])
+def test_a_call_ends_when_the_client_goes(served: Served, path: str) -> None:
     before = served.notes.count("cancelled")
     parts = urlsplit(served.url)
     with socket.create_connection((parts.hostname, parts.port), TIMEOUT_S) as connection:
         num_sleeps = served.notes.count("sleeps")
-        connection.sendall(b"GET /wait?seconds=600 HTTP/1.1\r\nhost: here\r\n\r\n")
+        connection.sendall(f"GET /{path}?seconds=600 HTTP/1.1\r\nhost: here\r\n\r\n".encode())
         wait_until(lambda: served.notes.count("sleeps") > num_sleeps, "the call begins")
     wait_until(lambda: served.num_requests() == 0, "the call ends")
     wait_until(lambda: served.notes.count("cancelled") == before + 1, "the program is cancelled")
@@ -200,10 +210,12 @@ def test_keys_are_needed_for_calls_not_for_the_application(kind: str, tmp_path: 
     write_tenants(file, [TenantRecord(name="ours", keys=[record])])
     with _started(kind, DYORC_GATEWAY__KEYS_FILE=str(file)) as (_, url), httpx.Client(base_url=url, timeout=TIMEOUT_S) as client:
         assert client.get("/").json() == "hello"
-        refused = client.post("/double", json=[1])
-        assert (refused.status_code, refused.json()["code"]) == (401, "unauthenticated")
+        ours, refused = client.post("/run/twice", json={"x": [1]}), client.post("/double", json=[1])
+        for answer in (ours, refused):
+            assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
+            assert answer.headers["www-authenticate"] == 'Bearer realm="dyorc"'
+            assert answer.headers["x-request-id"] == answer.json()["request_id"]
         assert client.post("/double", json=[1], headers={"x-api-key": key}).json() == [4.0]
-        assert client.post("/run/twice", json={"x": [1]}).status_code == 401
 
 
 @pytest.mark.parametrize("kind", SERVERS[:2])

@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 import httpx
+import msgspec
 import numpy as np
 import pytest
 
@@ -131,7 +132,7 @@ def test_of_jobs(served: tuple[str, str]) -> None:
 def test_in_handlers_and_in_what_they_call(kind: str, tmp_path: Path) -> None:
     file = tmp_path / "keys.toml"
     key, record = new_key()
-    write_tenants(file, [TenantRecord(name="ours", keys=[record])])
+    write_tenants(file, [TenantRecord(name="ours", keys=[msgspec.structs.replace(record, highest_priority=2)])])
     environment = {"DYORC_GATEWAY__KEYS_FILE": str(file), "DYORC_GATEWAY__SHOWN_HEADERS": '["x-user"]'}
     module = "tests.workflows.seeing_application"
     with contextlib.ExitStack() as stack:
@@ -144,7 +145,12 @@ def test_in_handlers_and_in_what_they_call(kind: str, tmp_path: Path) -> None:
         answer = httpx.get(f"{url}/see", headers=headers, timeout=TIMEOUT_S).json()
         assert answer["handler"] == expected
         assert answer["model"] == {"workflow": expected, "program": expected, "waiting": expected}
-        assert httpx.get(f"{url}/mine", headers={"x-user": "eve"}, timeout=TIMEOUT_S).json()["tenant"] == ""
+        for nobody in ({"x-user": "eve"}, _HEADERS):
+            own = httpx.get(f"{url}/mine", headers=nobody, timeout=TIMEOUT_S).json()
+            assert (own["tenant"], own["priority"]) == ("", 0)
+        for path in ("see", "mine"):
+            refused = httpx.get(f"{url}/{path}", headers=headers | {"x-priority": "1"}, timeout=TIMEOUT_S)
+            assert (refused.status_code, refused.json()["code"]) == (403, "permission_denied")
 
 
 @pytest.mark.parametrize("name", ["x user", "x:y", ""])

@@ -120,6 +120,36 @@ async def run_wait(seconds: float) -> float:
     return await dyorc.call(wait, seconds)
 
 
+@api.get("/wait-in-a-group")
+async def run_wait_in_a_group(seconds: float) -> float:
+    async with asyncio.TaskGroup() as group:
+        call = group.create_task(dyorc.call(wait, seconds))
+    return call.result()
+
+
+@api.get("/group-with-a-bug")
+async def group_with_a_bug() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(dyorc.call(twice, np.float32([-1])))
+        group.create_task(fail_after(asyncio.Event()))
+
+
+async def fail_after(event: asyncio.Event) -> None:
+    try:
+        await event.wait()
+    finally:
+        raise KeyError("a bug")
+
+
+@api.get("/wait-streaming")
+async def wait_streaming(seconds: float) -> StreamingResponse:
+    async def parts() -> AsyncIterator[str]:
+        yield "first\n"
+        yield str(await dyorc.call(wait, seconds))
+
+    return StreamingResponse(parts(), media_type="text/plain")
+
+
 @api.get("/later")
 async def later(tasks: BackgroundTasks) -> str:
     async def go_on() -> None:

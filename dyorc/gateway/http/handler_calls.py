@@ -153,19 +153,22 @@ class HandlerRequest:
                         yield part
 
     def request_info(self) -> RequestInfo:
-        """Returns what `dyorc.request` returns in the handler. Without a valid key, it has no tenant.
+        """Returns what `dyorc.request` returns in the handler. Without a valid key, it has neither a tenant nor a priority.
 
         Raises:
             InvalidInputError: If a header with its terms is malformed.
+            PermissionDeniedError: If the key may not ask for the request's priority.
         """
         service, headers = self._service, self._scope["headers"]
+        priority = sent_priority(headers)
         try:
             tenant = self._tenant()
+            tenant.check_priority(priority)
         except AuthenticationError:
-            tenant = ANONYMOUS
+            tenant, priority = ANONYMOUS, 0
         timeout_s = sent_timeout_s(headers)
         deadline_ns = None if timeout_s is None else self._exchange.arrived_ns + int(timeout_s * 1e9)
-        terms = Terms(priority=sent_priority(headers), tenant=tenant.name)
+        terms = Terms(priority=priority, tenant=tenant.name)
         return RequestInfo.of(facts_of(self._exchange, service.shown_headers), terms, deadline_ns)
 
     # Inside

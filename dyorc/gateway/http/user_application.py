@@ -5,7 +5,6 @@ For the event loop's thread.
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -20,13 +19,16 @@ from dyorc.authoring.current_request import handled_request
 from dyorc.authoring.loading import import_place
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
-from dyorc.errors import ConfigurationError, DefinitionError, DyOrcError
+from dyorc.errors import AuthenticationError, ConfigurationError, DefinitionError, DyOrcError, RequestCancelledError
 from dyorc.gateway.codec.http_errors import error_body, retry_headers, status_of
+from dyorc.gateway.http.authentication import CHALLENGE
 from dyorc.gateway.http.handler_calls import HandlerRequest, current_handler
 from dyorc.gateway.http.inference_answers import write_error
 from dyorc.gateway.http.middleware import EXCHANGE, OUTER
+from dyorc.gateway.request_ids import Ids, answer_headers
 from dyorc.gateway.service import InferenceService
 from dyorc.protocol import media_types
+from dyorc.protocol.header_names import Header
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -79,6 +81,7 @@ class UserApplication:
         """
         if isinstance(self._app, Starlette):  # FastAPI, too
             self._app.exception_handlers.setdefault(DyOrcError, _answer_error)
+            self._app.exception_handlers.setdefault(ExceptionGroup, _answer_group)
         scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": self._state}
         self._task = asyncio.create_task(self._run(scope))
         report = await self._ask("lifespan.startup")
@@ -133,13 +136,15 @@ class UserApplication:
 
         try:
             await self._app(self._with_state(scope.get(OUTER, scope)), receive, send_in_order)
-            if not exchange.has_started:
+            if not exchange.has_started and not exchange.is_lost:  # nothing is written for a client that is gone
                 raise RuntimeError(f"application {self.name} returned without an answer")
         except Exception as error:
             ours = _error_behind(error)
+            if exchange.is_lost and isinstance(ours, RequestCancelledError):
+                return
             if ours is None or exchange.has_started:
                 raise
-            await write_error(send, ours, exchange.ids)
+            await write_error(send, ours, exchange.ids, _more_headers(ours, exchange.ids))
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -183,16 +188,25 @@ class UserApplication:
                 await answer
 
 
-def _error_behind(error: BaseException) -> DyOrcError | None:
-    """Returns an error of ours behind one: Starlette raises another if an answer fails that it believes to have begun."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, BaseExceptionGroup):
-            seen = seen.exceptions[0]
-        if isinstance(seen, DyOrcError):
-            return seen
-        seen = seen.__cause__
+def _error_behind(error: BaseException | None) -> DyOrcError | None:
+    """Returns an error of ours behind one: Starlette raises another if an answer fails that it believes to have begun, and a group
+    of tasks one with those of its tasks. In a group with other errors, too, something else has failed."""
+    seen = set[int]()
+    while error is not None and id(error) not in seen:  # an error may be its own cause
+        if isinstance(error, DyOrcError):
+            return error
+        if isinstance(error, BaseExceptionGroup):
+            members = [_error_behind(member) for member in error.exceptions]
+            return None if None in members else members[0]
+        seen.add(id(error))
+        error = error.__cause__
     return None
+
+
+def _more_headers(error: DyOrcError, ids: Ids) -> list[Header]:
+    """Returns what our own routes add to an answer with an error, and the application's answers do not have."""
+    challenge = [CHALLENGE] if isinstance(error, AuthenticationError) else []
+    return [*challenge, *answer_headers(ids, status_of(error))]
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
@@ -200,5 +214,13 @@ async def _answer_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, DyOrcError)
     handler = current_handler.get()
     assert handler is not None
-    headers: Mapping[str, str] = {name.decode(): value.decode() for name, value in retry_headers(error)}
+    headers = {name.decode(): value.decode() for name, value in (*retry_headers(error), *_more_headers(error, handler.ids))}
     return Response(error_body(error, handler.ids), status_of(error), headers, media_types.JSON)
+
+
+async def _answer_group(request: Request, error: Exception) -> Response:
+    """Answers with the error of ours that an `asyncio.TaskGroup` has wrapped; raises any other group again."""
+    ours = _error_behind(error)
+    if ours is None:
+        raise error
+    return await _answer_error(request, ours)

@@ -12,11 +12,14 @@ from urllib.parse import urlsplit
 import httpx
 import numpy as np
 import pytest
+import structlog
 from starlette.testclient import TestClient
+from starlette.types import ASGIApp
 from starlette.websockets import WebSocketDisconnect
 
 import dyorc
 from dyorc.errors import ConfigurationError, DefinitionError
+from dyorc.gateway.http.user_application import UserApplication, load_application
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from dyorc.testing import ServerProcess
 from tests.asgi_servers import asgi_server, errors_in, own_server
@@ -251,11 +254,41 @@ def test_a_startup_that_fails_ends_the_server() -> None:
     assert "its startup failed: RuntimeError: the database is gone" in str(failure.value)
 
 
-@pytest.mark.parametrize("name", ["nothing", "NOTES"])
-def test_what_is_no_application_is_refused(name: str) -> None:
-    with pytest.raises(RuntimeError) as failure, own_server(f"{_MODULE}:twice", "--app", f"{_MODULE}:{name}"):
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("nothing", f"{_MODULE} has no 'nothing'; expected the name of an ASGI application, such as FastAPI()"),
+        ("NOTES", f"{_MODULE}:NOTES is '', expected an ASGI application, such as FastAPI()"),
+        ("make_application", f"{_MODULE}:make_application is called as () -> fastapi.applications.FastAPI, expected an ASGI app"),
+        ("FastAPI", "call a function or class that makes one, and name what it returns"),
+    ],
+)
+def test_what_is_no_application_is_refused(name: str, text: str) -> None:
+    with pytest.raises(DefinitionError) as failure:
+        load_application(f"{_MODULE}:{name}")
+    assert text in str(failure.value)
+
+
+def test_the_server_says_what_is_no_application() -> None:
+    with pytest.raises(RuntimeError) as failure, own_server(f"{_MODULE}:twice", "--app", f"{_MODULE}:make_application"):
         pass
     assert "expected an ASGI application, such as FastAPI()" in str(failure.value)
+    with pytest.raises(DefinitionError, match=r"dyorc.asgi\(app=...\) is called as .*expected an ASGI application"):
+        dyorc.asgi(own_application.twice, app=own_application.make_application)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("app", [own_application.stuck, own_application.stuck_bare])
+async def test_a_shutdown_that_fails_says_why(app: ASGIApp) -> None:
+    with structlog.testing.capture_logs() as logs:
+        async with UserApplication(app, "ours"):
+            pass
+    assert [log["error"] for log in logs if log["event"] == "application_shutdown_failed"] == [
+        "ValueError: the database stays open"
+    ]
+
+
+def test_a_call_of_what_is_no_model_says_so(served: Served) -> None:
+    assert "got <built-in function len>, expected a workflow, a program or its name" in served.client.get("/wrong-call").json()
 
 
 def test_hidden_routes_are_named_in_the_log() -> None:
@@ -272,6 +305,9 @@ def test_below_a_path_with_a_lifespan() -> None:
             assert client.get("/models/v2/health/ready/").json() == {"ready": True}
             description = client.get("/models/openapi.json").json()
             assert description["servers"] == [{"url": "/models"}]
+            entrance = client.get("/models/").json()
+            assert (entrance["docs"], entrance["status"]) == ("/models/docs", "/models/status")
+            assert client.get(entrance["status"]).status_code == 200
             body = {"model_name": "twice", "inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [3]}]}
             assert client.post("/models/v1/jobs", json=body).headers["location"].startswith("/models/v1/jobs/")
             assert client.get("/run/twice").status_code == 404

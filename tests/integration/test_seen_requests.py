@@ -110,10 +110,14 @@ def test_by_grpc(served: tuple[str, str]) -> None:
     request.parameters["text"].string_param = "x"
     with grpc.insecure_channel(served[1]) as channel:
         stub = inference_pb2_grpc.GRPCInferenceServiceStub(channel)
-        answer = stub.ModelInfer(request, metadata=(("x-user", "bob"), ("cookie", "no")), timeout=TIMEOUT_S)
+        answer = stub.ModelInfer(request, metadata=(("x-user", "bob"), ("cookie", "no"), ("x-priority", "7")), timeout=TIMEOUT_S)
+        with pytest.raises(grpc.RpcError) as refused:
+            stub.ModelInfer(request, metadata=(("x-priority", "first"),), timeout=TIMEOUT_S)
+    assert "X-Priority is 'first', expected a number" in str(refused.value)
     raw = answer.raw_output_contents[0][4:] if answer.raw_output_contents else answer.outputs[0].contents.bytes_contents[0]
     text = raw.decode()
     assert '"id":"by-grpc"' in text.replace(" ", "")
+    assert '"priority":7' in text.replace(" ", "")
     assert '"headers":{"x-user":"bob"}' in text.replace(" ", "")
 
 

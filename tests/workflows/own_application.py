@@ -182,6 +182,14 @@ async def leaves(kind: str) -> None:
     raise {"exit": SystemExit(3), "interrupt": KeyboardInterrupt(), "cancelled": asyncio.CancelledError()}[kind]
 
 
+@api.get("/wrong-call")
+async def wrong_call() -> str:
+    try:
+        return await dyorc.call(len, "x")  # pyright: ignore[reportArgumentType] -- a mistake that people make
+    except TypeError as error:
+        return str(error)
+
+
 @api.get("/raise")
 async def fail() -> str:
     raise ValueError("the handler has failed")
@@ -234,6 +242,29 @@ async def failing(app: FastAPI) -> AsyncIterator[None]:
 
 
 broken = FastAPI(lifespan=failing)
+
+
+@contextlib.asynccontextmanager
+async def failing_at_the_end(app: FastAPI) -> AsyncIterator[None]:
+    yield
+    raise ValueError("the database stays open")
+
+
+stuck = FastAPI(lifespan=failing_at_the_end)
+
+
+async def stuck_bare(scope: Scope, receive: Receive, send: Send) -> None:
+    """Fails at the end of its lifespan, and does not say so in the standard's way."""
+    assert scope["type"] == "lifespan"
+    await receive()
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    raise ValueError("the database stays open")
+
+
+def make_application() -> FastAPI:
+    return FastAPI()
+
 
 server = dyorc.asgi(twice, spell, wait, count, app=api)
 odd_server = dyorc.asgi(twice, app=odd)

@@ -61,6 +61,7 @@ async def call(model: Workflow | Program | str, /, *args: Any, **kwargs: Any) ->
 
     Raises:
         RuntimeError: If no request is being handled.
+        TypeError: If `model` is something else.
         UnsupportedError: If the model answers in parts.
         DyOrcError: See the tree in `dyorc.errors`. Uncaught, it becomes the answer, with its own status.
     """
@@ -178,6 +179,11 @@ class HandlerRequest:
         self, target: Workflow | Program | str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Generator[_HandlerCall]:
         service, exchange = self._service, self._exchange
+        if not isinstance(target, Workflow | Program | str):  # pyright: ignore[reportUnnecessaryIsInstance] -- a mistake that people make
+            raise TypeError(
+                f"dyorc.call or dyorc.stream got {target!r}, expected a workflow, a program or its name (the class of a program "
+                f"is called first)"
+            )
         name = target if isinstance(target, str) else target.name
         given = exchange.ids
         ids = Ids(given.request_id, given.trace_id, given.is_given, caller=given.caller)  # several calls have one id

@@ -5,6 +5,7 @@ For the event loop's thread.
 
 import asyncio
 import contextlib
+import inspect
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -43,10 +44,33 @@ def load_application(target: str) -> "UserApplication":
     place, _, name = target.rpartition(":")
     if not place or not name:
         raise DefinitionError(f"{target!r} names no application; expected PATH:NAME, like app.py:api")
-    app = cast("ASGIApp | None", getattr(import_place(place), name, None))
+    module = import_place(place)
+    if not hasattr(module, name):
+        raise DefinitionError(f"{place} has no {name!r}; expected the name of an ASGI application, such as FastAPI()")
+    app: object = getattr(module, name)
+    return UserApplication(as_application(app, target), target)
+
+
+def as_application(app: object, name: str) -> ASGIApp:
+    """Returns what is an ASGI application.
+
+    Raises:
+        DefinitionError: If it cannot be called with a scope and two functions, as one that makes an application.
+    """
     if isinstance(app, Workflow | Program) or not callable(app):
-        raise DefinitionError(f"{target} is {app!r}, expected an ASGI application, such as FastAPI()")
-    return UserApplication(app, target)
+        raise DefinitionError(f"{name} is {app!r}, expected an ASGI application, such as FastAPI()")
+    try:
+        parameters = inspect.signature(app)
+    except (TypeError, ValueError):  # it does not say
+        return cast("ASGIApp", app)
+    try:
+        parameters.bind(None, None, None)
+    except TypeError:
+        raise DefinitionError(
+            f"{name} is called as {parameters}, expected an ASGI application, such as FastAPI(), which is called with a scope, "
+            f"receive and send; call a function or class that makes one, and name what it returns"
+        ) from None
+    return cast("ASGIApp", app)
 
 
 class UserApplication:
@@ -67,6 +91,7 @@ class UserApplication:
         self._orders: asyncio.Queue[Message] = asyncio.Queue()
         self._reports: asyncio.Queue[Message] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
+        self._failure = ""
 
     @property
     def routes(self) -> list[BaseRoute]:
@@ -88,7 +113,7 @@ class UserApplication:
         self._has_lifespan = report is not None
         if report is not None and report["type"] == "lifespan.startup.failed":
             await asyncio.wait([self._task])
-            text = str(report.get("message", "")).strip().rpartition("\n")[2]
+            text = _last_line(report.get("message")) or self._failure
             raise ConfigurationError(f"application {self.name}: its startup failed{text and f': {text}'}")
         return self
 
@@ -100,7 +125,8 @@ class UserApplication:
                 async with asyncio.timeout(self._stop_timeout_s):
                     report = await self._ask("lifespan.shutdown")
                 if report is None or report["type"] == "lifespan.shutdown.failed":
-                    _log.error("application_shutdown_failed", application=self.name, error=(report or {}).get("message", ""))
+                    reason = _last_line((report or {}).get("message")) or self._failure
+                    _log.error("application_shutdown_failed", application=self.name, error=reason)
             except TimeoutError:
                 _log.warning("application_shutdown_cut_off", application=self.name, after_s=self._stop_timeout_s)
         task.cancel()
@@ -170,7 +196,8 @@ class UserApplication:
         try:
             await self._app(scope, self._orders.get, self._reports.put)
         except Exception as error:  # by the standard: it has no lifespan, unless it has said otherwise
-            _log.debug("application_without_lifespan", application=self.name, error=str(error))
+            self._failure = f"{type(error).__name__}: {error}"
+            _log.debug("application_without_lifespan", application=self.name, error=self._failure)
 
     async def _ask(self, order: str) -> Message | None:
         """Returns what the application answers; None if its lifespan ends instead."""
@@ -188,9 +215,14 @@ class UserApplication:
                 await answer
 
 
+def _last_line(text: object) -> str:
+    """Returns the last line of a report, which is often a traceback."""
+    return str(text or "").strip().rpartition("\n")[2]
+
+
 def _error_behind(error: BaseException | None) -> DyOrcError | None:
-    """Returns an error of ours behind one: Starlette raises another if an answer fails that it believes to have begun, and a group
-    of tasks one with those of its tasks. In a group with other errors, too, something else has failed."""
+    """Returns an error of ours behind one: Starlette raises another if an answer fails that it believes to have begun, and a task
+    group one around those of its tasks. In a group with errors of others, something else has failed."""
     seen = set[int]()
     while error is not None and id(error) not in seen:  # an error may be its own cause
         if isinstance(error, DyOrcError):

@@ -430,6 +430,23 @@ class ClusterConfig(_Section):
     None: none."""
 
 
+class HistoriesConfig(_Section):
+    """Histories of requests: what their workflows did, for `dyorc replay`. Off without a folder. They hold inputs and results."""
+
+    folder: FilePath = ""
+    """Folder for the files; empty: no request is recorded."""
+    ratio: float = Field(default=1.0, ge=0, le=1)
+    """Fraction of the requests that are recorded."""
+    max_bytes: int = Field(default=256 * 2**20, ge=2**20)
+    """Size of the folder; when it is full, the oldest file is removed."""
+    max_value_bytes: int = Field(default=64 * 2**10, ge=0)
+    """Of larger inputs and results, a history has only type and shape. In all, it holds at most 16 times as much."""
+    tenants: tuple[str, ...] = ()
+    """Tenants whose requests are recorded; `*` for all; none by default. Without keys, all requests are."""
+    redact: tuple[str, ...] = ()
+    """Names of workflows' inputs of which a history has a digest instead of the value; what programs make of them is kept."""
+
+
 class TelemetryConfig(_Section):
     """What can be seen of a running server."""
 
@@ -444,6 +461,7 @@ class TelemetryConfig(_Section):
     records: RecordsConfig = RecordsConfig()
     traces: TracesConfig = TracesConfig()
     logs: LogsConfig = LogsConfig()
+    histories: HistoriesConfig = HistoriesConfig()
 
 
 class ProgramOverrides(_Section):

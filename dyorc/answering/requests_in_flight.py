@@ -11,6 +11,7 @@ from dyorc.answering.input_identity import InputsIdentity
 from dyorc.answering.part_stream import PartStream
 from dyorc.core.request import Receiver
 from dyorc.core.tensor import TensorRef
+from dyorc.engine.model.journal_keeper import JournalKeeper
 from dyorc.engine.request_trace import RequestTrace
 from dyorc.models.submission import Submission
 from dyorc.telemetry.record import Origin, RequestRecord, RequestRecorder, outcome_of
@@ -22,6 +23,7 @@ class RecordedRequest(msgspec.Struct, frozen=True, eq=False):
     Attributes:
         story: Its events; the engine fills it.
         recorder: Gets the record; None: only the story is kept.
+        keeper: Gets the journal, if the history is kept and the engine is in this process.
     """
 
     origin: Origin
@@ -29,6 +31,7 @@ class RecordedRequest(msgspec.Struct, frozen=True, eq=False):
     workflow: str
     tenant: str
     recorder: RequestRecorder | None
+    keeper: JournalKeeper | None = None
 
     @classmethod
     def begin(cls, request_id: int, submission: Submission) -> Self | None:
@@ -37,7 +40,9 @@ class RecordedRequest(msgspec.Struct, frozen=True, eq=False):
         if origin is None:
             return None
         story = origin.story = RequestTrace(request_id, time.monotonic_ns(), origin.span)
-        return cls(origin, story, submission.model.name, submission.terms.tenant, submission.recorder)
+        keeper = None if origin.histories is None else origin.histories.keeper(origin.request_id, submission.terms)
+        recorder = submission.recorder if origin.is_recorded else None
+        return cls(origin, story, submission.model.name, submission.terms.tenant, recorder, keeper)
 
     def end(self, error: Exception | None) -> None:
         """Hands the record over, now that the receiver has the answer or this error."""

@@ -1,6 +1,5 @@
 """``dyorc deploy``, ``undeploy`` and ``rollback``: versions of workflows on a running server."""
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,8 +9,8 @@ from rich.console import Console
 
 from dyorc.cli.server_options import DEFAULT_URL, AsJson, Ca, Key, Url, connect, time_of_day
 from dyorc.cli.stacked_table import StackedTable
-from dyorc.errors import ConfigurationError, InvalidInputError
-from dyorc.protocol.canary_rules import read_rules
+from dyorc.errors import ConfigurationError
+from dyorc.protocol.canary_rules import read_rules_file
 from dyorc.protocol.deployment_changes import STICKY_BY_KEY
 
 _console = Console(soft_wrap=True)
@@ -70,6 +69,17 @@ def deploy(
     allow_incompatible: Annotated[
         bool, typer.Option("--allow-incompatible", help="Even if its inputs or outputs are others than the default's.")
     ] = False,
+    after_replay: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="NUMBER",
+            help="Only if this many of the last recorded requests, replayed on it, go as they went (see dyorc replay).",
+        ),
+    ] = 0,
+    allow_differences: Annotated[
+        int, typer.Option(min=0, metavar="NUMBER", help="With --after-replay: so many of them may be different.")
+    ] = 0,
     url: Url = DEFAULT_URL,
     key: Key = None,
     ca: Ca = None,
@@ -90,9 +100,11 @@ def deploy(
                     share=_share(share, canary),
                     shadow=shadow / 100,
                     sticky=None if sticky is None else sticky.lower(),
-                    rules=None if judge is None else _rules_in(judge),
+                    rules=None if judge is None else read_rules_file(judge),
                     fresh=fresh,
                     allow_incompatible=allow_incompatible,
+                    after_replay=after_replay,
+                    max_differences=allow_differences,
                 ),
                 as_json,
             )
@@ -132,20 +144,6 @@ def _times_text(times: dict[str, Any]) -> str:
     return "" if times["p50_ms"] is None else f", p50 {times['p50_ms']:.1f} ms, p99 {times['p99_ms']:.1f} ms"
 
 
-def _rules_in(file: Path) -> dict[str, Any]:
-    """Returns the rules in a file.
-
-    Raises:
-        ConfigurationError: If there are none; names the key.
-    """
-    try:
-        rules = tomllib.loads(file.read_text())
-        read_rules(rules)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, InvalidInputError) as error:
-        raise ConfigurationError(f"{file}: {error}") from error
-    return rules
-
-
 def _share(share: float | None, canary: float | None) -> float | None:
     if share is not None and canary is not None:
         raise ConfigurationError(
@@ -162,6 +160,9 @@ def _absolute(target: str) -> str:
 
 def _show(line: dict[str, Any], as_json: bool) -> None:
     name, is_changed = line.pop("model"), line.pop("is_changed", True)
+    replayed = None if as_json else line.pop("replay", None)
+    if replayed is not None:
+        _console.print(f"{replayed['num_replayed']} recorded requests replayed: {replayed['num_different']} different.")
     if not is_changed and not as_json:
         _console.print(f"{name} is unchanged: version {line['default']} has this code already; --fresh loads it again.")
     _show_all({name: line}, as_json)

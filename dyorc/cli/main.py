@@ -23,6 +23,7 @@ from dyorc.cli.keys import app as keys
 from dyorc.cli.load import load
 from dyorc.cli.plan import app as plan
 from dyorc.cli.profile import profile
+from dyorc.cli.replay import replay
 from dyorc.cli.scale import scale
 from dyorc.cli.services import gateway, orchestrator, serve_until_stopped
 from dyorc.cli.serving_options import (
@@ -237,6 +238,7 @@ _app.command(rich_help_panel=_LOOK)(explain)
 _app.command(rich_help_panel=_LOOK)(trace)
 _app.command(rich_help_panel=_LOOK)(profile)
 _app.command(rich_help_panel=_LOOK)(doctor)
+_app.command(rich_help_panel=_CHANGE)(replay)
 _app.command(rich_help_panel=_CHANGE)(deploy)
 _app.command(rich_help_panel=_CHANGE)(undeploy)
 _app.command(rich_help_panel=_CHANGE)(rollback)

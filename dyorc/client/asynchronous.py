@@ -187,11 +187,14 @@ class AsyncClient:
         rules: Mapping[str, Any] | None = None,
         fresh: bool = False,
         allow_incompatible: bool = False,
+        after_replay: int = 0,
+        max_differences: int = 0,
     ) -> dict[str, Any]:
         """Loads a version of a workflow into the server, and returns its versions; see `Client.deploy`."""
         order = {"target": target, "version": version, "group": group, "share": share, "shadow": shadow, "sticky": sticky}
         order |= {"rules": None if rules is None else dict(rules)}
         order |= {"is_fresh": fresh, "is_incompatible_allowed": allow_incompatible}
+        order |= {"after_replay": after_replay, "max_differences": max_differences}
         return await self._runner.run(self._operations.change(DEPLOYMENTS, order))
 
     async def undeploy(self, model: str, version: str | None = None) -> dict[str, Any]:

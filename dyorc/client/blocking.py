@@ -248,6 +248,8 @@ class Client:
         rules: Mapping[str, Any] | None = None,
         fresh: bool = False,
         allow_incompatible: bool = False,
+        after_replay: int = 0,
+        max_differences: int = 0,
     ) -> dict[str, Any]:
         """Loads a version of a workflow into the server, and returns its versions once requests get it.
 
@@ -263,6 +265,8 @@ class Client:
             rules: Rules by which it is promoted or rolled back, as the file for ``dyorc deploy --judge`` has them.
             fresh: Whether it shares no program with other versions.
             allow_incompatible: Whether its inputs and outputs may differ from the default's.
+            after_replay: So many of the last requests that the server has recorded are replayed on it first; 0: none.
+            max_differences: Of these, so many may be different. With more, it is not loaded.
 
         Raises:
             DeployError: If it cannot be loaded; nothing has changed.
@@ -271,6 +275,7 @@ class Client:
         order = {"target": target, "version": version, "group": group, "share": share, "shadow": shadow, "sticky": sticky}
         order |= {"rules": None if rules is None else dict(rules)}
         order |= {"is_fresh": fresh, "is_incompatible_allowed": allow_incompatible}
+        order |= {"after_replay": after_replay, "max_differences": max_differences}
         return self._runner.run(self._operations.change(DEPLOYMENTS, order))
 
     def undeploy(self, model: str, version: str | None = None) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from dyorc.deployment.import_check import ProbeResult, check_import
 from dyorc.deployment.loaded_versions import LoadedVersions, refusal
 from dyorc.deployment.loading_versions import LoadedVersion
 from dyorc.deployment.peers import DeploymentPeers
+from dyorc.deployment.replay_check import check_replay
 from dyorc.deployment.state import DeploymentState, ModelHistory, TrafficAssignment, Version, check_share, next_version
 from dyorc.errors import (
     ConflictError,
@@ -39,6 +40,8 @@ from dyorc.protocol.header_names import USABLE_NAME
 _log = structlog.get_logger("dyorc.deploying")
 
 _MAX_HEADER_CHARS = 64
+_REPLAY_TIMEOUT_S = 0.1
+"""For each request that is replayed, besides the time for the import."""
 
 Keep = Callable[[bytes], Awaitable[None]]
 """Persists what is deployed, as JSON. May raise StoreError."""
@@ -53,6 +56,7 @@ class Deployer:
         targets: What the server was started with.
         keep: Persists what is deployed.
         can_judge: Whether somebody judges versions (`CanaryRunner`).
+        histories: Folder of this server's recorded requests; empty: it records none.
 
     Attributes:
         record: What is deployed.
@@ -68,8 +72,10 @@ class Deployer:
         keep: Keep,
         *,
         can_judge: bool = False,
+        histories: str = "",
     ) -> None:
         self.versions = versions
+        self._histories = histories
         self._peers = peers
         self._config = config
         self._folders = [*folders_of(targets), *(Path(folder).resolve() for folder in config.code_folders)]
@@ -98,6 +104,7 @@ class Deployer:
             _check_shadow(change)
             self._check_rules(change)
             check_sticky(change.sticky or "")
+            _check_counts(change)
         async with self._peers.turn():
             match change:
                 case Deploy():
@@ -170,7 +177,13 @@ class Deployer:
         probe = await self._probe(target)
         if change.model and probe.model != change.model:
             raise InvalidInputError(f"{target} is {probe.model!r}, not {change.model!r}")
-        return await self._deploy_target(probe, change)
+        if not change.after_replay:
+            return await self._deploy_target(probe, change)
+        place = probe.bundle.target if probe.bundle is not None else target
+        timeout_s = self._config.import_timeout_s + change.after_replay * _REPLAY_TIMEOUT_S
+        replayed = await check_replay(place, self._histories, change.after_replay, change.max_differences, timeout_s)
+        counts = {"num_replayed": replayed.num_replayed, "num_different": replayed.num_different}
+        return {**await self._deploy_target(probe, change), "replay": counts}
 
     def _target_of(self, change: Deploy, history: ModelHistory | None) -> str:
         """Returns the target of a change that names none: that of the default; empty if the version is known."""
@@ -362,6 +375,12 @@ def _check_copies(loaded: LoadedVersion) -> None:
         raise UnsupportedError(
             f"version {loaded.version!r} of {loaded.model!r} gets no copies of requests: answers in parts are not compared"
         )
+
+
+def _check_counts(change: Deploy) -> None:
+    for name, number in (("after_replay", change.after_replay), ("max_differences", change.max_differences)):
+        if number < 0:
+            raise InvalidInputError(f"{name} is {number}, expected a whole number from 0")
 
 
 def check_sticky(header: str) -> None:

@@ -10,13 +10,15 @@ from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
 from dyorc.core.request import RequestFacts, Terms
 from dyorc.core.tensor import BlockId, TensorRef
+from dyorc.engine.model.journal_keeper import JournalKeeper
 from dyorc.engine.request_trace import Move, RequestTrace
 from dyorc.errors import DyOrcError
 
 
 class RequestArrived(msgspec.Struct, frozen=True):
     """A checked request. `identity` is equal for requests with the same inputs; None if unknown. `story` is filled with what
-    happens to it, if it is recorded. `facts` returns what code may know of it besides its terms; None: nothing."""
+    happens to it, if it is recorded. `facts` returns what code may know of it besides its terms; None: nothing. `keeper` gets its
+    journal when it ends."""
 
     request_id: int
     workflow: Workflow
@@ -26,6 +28,7 @@ class RequestArrived(msgspec.Struct, frozen=True):
     identity: Hashable = None
     story: RequestTrace | None = None
     facts: Callable[[], RequestFacts] | None = None
+    keeper: JournalKeeper | None = None
 
 
 class SuspectInput(msgspec.Struct, frozen=True):

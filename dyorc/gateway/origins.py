@@ -11,7 +11,7 @@ from dyorc.engine.request_trace import Step, TraceReader
 from dyorc.gateway.infer_request import InferRequest
 from dyorc.gateway.request_ids import Ids, caller_in_metadata
 from dyorc.telemetry.metrics.readings import Readings
-from dyorc.telemetry.record import Origin, RequestRecord, RequestRecorder, outcome_of
+from dyorc.telemetry.record import HistoryKeepers, Origin, RequestRecord, RequestRecorder, outcome_of
 from dyorc.telemetry.tracing.spans import Span
 
 _MAX_ERROR_CHARS = 1000
@@ -89,19 +89,32 @@ class Origins:
     Args:
         recorder: Gets their records; None: only requests that ask for their trace are recorded, and only they get it.
         tracing: Decides which requests are traced; None: none.
+        histories: Decides of which requests the history is kept; None: of none.
 
     Attributes:
         num_refused: How many requests were refused, by the model that they asked for.
     """
 
-    def __init__(self, recorder: RequestRecorder | None = None, tracing: Tracing | None = None) -> None:
+    def __init__(
+        self,
+        recorder: RequestRecorder | None = None,
+        tracing: Tracing | None = None,
+        histories: HistoryKeepers | None = None,
+    ) -> None:
         self.recorder = recorder
+        self._histories = histories
+        self._keeps_history, self._is_recorded = False, True
         self.tracing = tracing
         self.num_refused = Counter[str]()
 
     def wants(self, request: InferRequest, traced: Traced) -> bool:
-        """Returns whether to record a request: always if it is traced. Call it once for each."""
-        return traced.span is not None or request.is_explained or (self.recorder is not None and self.recorder.wants())
+        """Returns whether to record a request: always if it is traced, or its history is kept. Call it once for each, before
+        `new`."""
+        self._keeps_history = self._histories is not None and self._histories.draws()
+        self._is_recorded = (
+            traced.span is not None or request.is_explained or (self.recorder is not None and self.recorder.wants())
+        )
+        return self._is_recorded or self._keeps_history
 
     def of(self, request: InferRequest, arrival: Arrival, *, is_named: bool = False) -> Origin | None:
         """Returns the origin of a request, if it is recorded.
@@ -129,7 +142,10 @@ class Origins:
             num_bytes=arrival.num_bytes,
             trace=traced.caller,
             span=traced.span,
+            histories=self._histories if self._keeps_history else None,
+            is_recorded=self._is_recorded,
         )
+        self._keeps_history, self._is_recorded = False, True
         return origin
 
     def record_refusal(self, arrival: Arrival, error: Exception, workflow: Callable[[], str], tenant: str = "") -> None:

@@ -285,10 +285,10 @@ class Orchestrator:
         request_id = next(self._numbers)
         identity = InputsIdentity(workflow.name, submission.inputs, submission.statics)
         recorded = RecordedRequest.begin(request_id, submission)
-        story = None if recorded is None else recorded.story
+        story, keeper = (None, None) if recorded is None else (recorded.story, recorded.keeper)
         is_alone = self._answers.open(request_id, RequestInFlight(receiver, identity, recorded, stream))
         arrived = RequestArrived(
-            request_id, workflow, tensors, submission.statics, submission.terms, identity, story, submission.facts
+            request_id, workflow, tensors, submission.statics, submission.terms, identity, story, submission.facts, keeper
         )
         self._arrive(arrived, is_alone and not self._owners)
         return request_id

@@ -6,11 +6,13 @@ Clients read them from a file of TOML, and the server reads them again.
 import math
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from dyorc.errors import InvalidInputError
+from dyorc.errors import ConfigurationError, InvalidInputError
+from dyorc.system.toml_text import read_toml
 
 _Positive: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=sys.float_info.max)]
 _Ratio: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -77,6 +79,20 @@ class CanaryRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def compares(self) -> bool:
         """Whether a rule needs copies of requests."""
         return self.differences.max_ratio is not None
+
+
+def read_rules_file(path: Path) -> dict[str, Any]:
+    """Returns the rules in a file, as plain values.
+
+    Raises:
+        ConfigurationError: If there are none; names the file and the key.
+    """
+    try:
+        rules = read_toml(path)
+        read_rules(rules)
+    except (OSError, ValueError) as error:  # an `InvalidInputError` is a ValueError
+        raise ConfigurationError(f"{path}: {error}") from error
+    return rules
 
 
 def read_rules(values: Mapping[str, Any]) -> CanaryRules:

@@ -26,6 +26,8 @@ class Deploy(msgspec.Struct, frozen=True, kw_only=True):
         rules: Rules by which it is judged (`canary_rules.read_rules`), as plain values; None: it is not.
         is_fresh: Whether it shares no program with other versions.
         is_incompatible_allowed: Whether it may replace a version with other inputs or outputs.
+        after_replay: So many of the last recorded requests are replayed on it before it is loaded; 0: none.
+        max_differences: Of these, so many may be different.
     """
 
     target: str = ""
@@ -38,6 +40,8 @@ class Deploy(msgspec.Struct, frozen=True, kw_only=True):
     rules: dict[str, Any] | None = None
     is_fresh: bool = False
     is_incompatible_allowed: bool = False
+    after_replay: int = 0
+    max_differences: int = 0
 
     @property
     def share_or_default(self) -> float:

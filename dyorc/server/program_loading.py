@@ -215,7 +215,10 @@ async def run_deployer(
     versions = LoadedVersions(running, served.repertoire, settings.programs, begin_epoch)
     peers = DeploymentPeers(siblings or NoPeers())
     versions.begin(served.versions, served.record, is_group=served.is_group)
-    deployer = Deployer(versions, peers, settings.deployment, served.targets, keep, can_judge=can_judge)
+    histories = settings.telemetry.histories.folder
+    deployer = Deployer(
+        versions, peers, settings.deployment, served.targets, keep, can_judge=can_judge, histories=histories
+    )  # fmt: skip
     await deployer.begin(served.record)
     try:
         yield deployer

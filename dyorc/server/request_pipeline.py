@@ -24,6 +24,7 @@ from dyorc.gateway.request_records import Records
 from dyorc.gateway.service import InferenceService
 from dyorc.server.stop_signals import Drain, Finish
 from dyorc.system.extras import require
+from dyorc.telemetry.histories.history_recorder import HistoryRecorder
 from dyorc.telemetry.metrics.metric_sources import EventLoopLag
 from dyorc.telemetry.record_store import RecordStore
 from dyorc.telemetry.recording import Recording
@@ -42,11 +43,13 @@ class RequestPipeline:
         service: Runs the requests.
         recording: Passes on the record of each request that has ended.
         settings: All settings of the process.
+        histories: Records histories; None: they are off.
     """
 
     service: InferenceService
     recording: Recording
     settings: Settings
+    histories: HistoryRecorder | None = None
 
     def records(self) -> Records | None:
         """Begins to keep records of requests, if the settings give them memory."""
@@ -77,11 +80,12 @@ def request_pipeline(
     if traces is not None:
         recording.add(traces.tracer)
     requests = RequestLog(config.logs.requests, config.records.slow_s, status_of_outcome)
-    origins = Origins(recording, None if traces is None else traces.tracer)
-    service = InferenceService(backend, settings.gateway, siblings, origins)
-    with contextlib.closing(service):
+    with contextlib.ExitStack() as stack:
+        histories = stack.enter_context(HistoryRecorder(config.histories)) if config.histories.folder else None
+        origins = Origins(recording, None if traces is None else traces.tracer, histories)
+        service = stack.enter_context(contextlib.closing(InferenceService(backend, settings.gateway, siblings, origins)))
         service.server_view.control_logs(LogControl(config.logs, requests, recording, backend.set_logs))
-        yield RequestPipeline(service, recording, settings)
+        yield RequestPipeline(service, recording, settings, histories)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +133,8 @@ async def gateway_parts(
         if telemetry.metrics:
             watch = await stack.enter_async_context(EventLoopLag())
             metrics = Metrics(service, watch.measure, jobs.measure)
+            if pipeline.histories is not None:
+                metrics.add(pipeline.histories.measure)
         live = LiveFeed(service, jobs) if telemetry.page else None
         if live is not None and telemetry.records.max_bytes:
             pipeline.recording.add(live.graphs)

@@ -2,7 +2,6 @@
 
 import os
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -15,6 +14,7 @@ from dyorc.config import Settings
 from dyorc.errors import ConfigurationError
 from dyorc.settings.setting_names import PROGRAMS, SETTINGS, is_secret
 from dyorc.system.toml_lines import KeyPath, lines_of
+from dyorc.system.toml_text import parse_toml
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,12 +197,12 @@ def file_layer(path: Path) -> SettingsLayer:
     """
     try:
         text = path.read_bytes().decode()
-        values = tomllib.loads(text)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"configuration file {path} cannot be read: {error}") from error
-    except tomllib.TOMLDecodeError as error:
+    try:
+        values, lines = parse_toml(text), lines_of(text)
+    except ValueError as error:
         raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
-    lines = lines_of(text)
     return SettingsLayer(_resolve_paths(values, path.resolve().parent), lambda key: f"{path}:{_line(key, lines)}")
 
 

@@ -5,9 +5,23 @@ from typing import Any, Protocol
 
 import msgspec
 
+from dyorc.core.request import Terms
 from dyorc.core.trace_context import TraceContext
+from dyorc.engine.model.journal_keeper import JournalKeeper
 from dyorc.engine.request_trace import RequestTrace
 from dyorc.errors import DyOrcError, InternalError
+
+
+class HistoryKeepers(Protocol):
+    """Decides whose history is kept."""
+
+    def draws(self) -> bool:
+        """Returns whether the next request belongs to the fraction whose history is kept."""
+        ...
+
+    def keeper(self, request_id: str, terms: Terms) -> JournalKeeper | None:
+        """Returns what gets the journal of a request; None if its history is not kept after all."""
+        ...
 
 
 class Origin(msgspec.Struct, kw_only=True, eq=False):
@@ -24,6 +38,8 @@ class Origin(msgspec.Struct, kw_only=True, eq=False):
         num_bytes: Of its body.
         attributes: What its span says besides, by the names that OpenTelemetry has for it.
         story: What happens to the request, from when it was handed to the orchestrator.
+        histories: Keeps its history; None: nothing does.
+        is_recorded: Whether there is to be a record of it, besides its history.
     """
 
     request_id: str
@@ -36,6 +52,8 @@ class Origin(msgspec.Struct, kw_only=True, eq=False):
     num_bytes: int = 0
     attributes: dict[str, Any] = {}
     story: RequestTrace | None = None
+    histories: HistoryKeepers | None = None
+    is_recorded: bool = True
 
 
 class RequestRecord(msgspec.Struct, kw_only=True, eq=False):

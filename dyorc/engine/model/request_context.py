@@ -6,6 +6,7 @@ import msgspec
 
 from dyorc.core.request import NO_DEADLINE_NS, RequestFacts, RequestInfo, Terms
 from dyorc.engine.engine_statistics import ModelRecord
+from dyorc.engine.model.journal_keeper import JournalKeeper
 from dyorc.engine.model.speculation_budget import Round, SpeculationBudget
 from dyorc.engine.request_trace import RequestTrace
 
@@ -58,6 +59,7 @@ class RequestContext(msgspec.Struct, eq=False, gc=False):
         terms: Those of the request.
         facts: Returns what is known of it besides; None: nothing.
         info: What code may know of it, once that was asked for.
+        keeper: Gets its journal when it ends; None: nothing does.
         can_be_dropped: Whether the request may be failed because it will be late: it is not answered and has had no effect.
     """
 
@@ -73,6 +75,7 @@ class RequestContext(msgspec.Struct, eq=False, gc=False):
     terms: Terms = Terms()
     facts: Callable[[], RequestFacts] | None = None
     info: RequestInfo | None = None
+    keeper: JournalKeeper | None = None
     can_be_dropped: bool = True
 
     def request_info(self) -> RequestInfo:

@@ -72,6 +72,7 @@ class RequestLifecycle:
             event.story,
             terms,
             event.facts,
+            keeper=event.keeper,
         )
         request = Request(request_id, context, now_ns)
         request.waits_for_effects = workflow.wait_for_effects or terms.waits_for_effects
@@ -189,6 +190,8 @@ class RequestLifecycle:
         if timer is not None:  # otherwise this repeats the answer
             self._context.timers.cancel(timer)
             self._count(request, error)
+            if (keeper := request.context.keeper) is not None:
+                keeper.ended(error, self._turn.now_ns)
         self._turn.actions.append(action)
         self._forget_if_done(request)
 
@@ -210,6 +213,8 @@ class RequestLifecycle:
         if (observer := self._host.observer) is not None:
             observer.ended(request.request_id, self._turn.now_ns)
         root = request.root
+        if (keeper := request.context.keeper) is not None:
+            keeper.keep(request)
         if request.failed_effects:
             self._report_failures(request)
         if (request.has_effects or request.yielding) and root is not None:

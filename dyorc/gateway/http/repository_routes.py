@@ -28,6 +28,8 @@ class _Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rules: dict[str, Any] | None = None
     fresh: bool = False
     allow_incompatible: bool = False
+    after_replay: int = 0
+    max_differences: int = 0
 
 
 class _LoadRequest(msgspec.Struct):
@@ -45,12 +47,14 @@ class _UnloadRequest(msgspec.Struct):
 
 _BODY = json_body({"type": "object", "properties": {"ready": {"type": "boolean"}}})
 _TEXT, _FLAG, _SHARE = {"type": "string"}, {"type": "boolean"}, {"type": "number", "minimum": 0, "maximum": 1}
+_COUNT = {"type": "integer", "minimum": 0}
 _TRAFFIC = {"share": _SHARE, "shadow": _SHARE, "sticky": _TEXT, "rules": {"type": "object"}}
-_LOAD = {"target": _TEXT, "version": _TEXT, "group": _TEXT, **_TRAFFIC, "fresh": _FLAG, "allow_incompatible": _FLAG}
+_REPLAY = {"after_replay": _COUNT, "max_differences": _COUNT}
+_LOAD = {"target": _TEXT, "version": _TEXT, "group": _TEXT, **_TRAFFIC, "fresh": _FLAG, "allow_incompatible": _FLAG, **_REPLAY}
 _UNLOAD = {"version": _TEXT, "unload_dependents": _FLAG}
 _ORDER = {
     "target": _TEXT, "model": _TEXT, "version": _TEXT, "group": _TEXT, **_TRAFFIC, "is_fresh": _FLAG,
-    "is_incompatible_allowed": _FLAG,
+    "is_incompatible_allowed": _FLAG, **_REPLAY,
 }  # fmt: skip
 
 
@@ -86,6 +90,7 @@ def add_repository_routes(app: FastAPI, service: InferenceService) -> None:
             target=parameters.target, model=name, version=parameters.version, group=parameters.group, share=parameters.share,
             shadow=parameters.shadow, sticky=parameters.sticky, rules=parameters.rules,
             is_fresh=parameters.fresh, is_incompatible_allowed=parameters.allow_incompatible,
+            after_replay=parameters.after_replay, max_differences=parameters.max_differences,
         )  # fmt: skip
         return await deployments.change(change)
 

@@ -152,6 +152,8 @@ _group = "Traces"
 SPANS_SENT = _add("spans_sent_total", _COUNTER, _group, "Spans that the collector has taken, of requests and of programs' own code in these processes.")
 SPANS_DROPPED = _add("spans_dropped_total", _COUNTER, _group, "Spans that were lost because the collector is slow or dead, or refused them.")
 TRACES_DROPPED = _add("traces_dropped_total", _COUNTER, _group, "Requests that were to be traced and are not, because too many of them waited for their spans to be made.")
+HISTORIES_WRITTEN = _add("histories_written_total", _COUNTER, _group, "Histories of requests that were written to files (`telemetry.histories`).")
+HISTORIES_DROPPED = _add("histories_dropped_total", _COUNTER, _group, "Histories that were to be written and were not, because the files could not be written, or not fast enough.")
 
 # Server
 

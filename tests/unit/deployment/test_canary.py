@@ -159,6 +159,34 @@ def test_it_begins_where_it_is_told_and_any_other_change_ends_the_judging() -> N
         assert changed.now.canary is None
 
 
+RULES = rules(errors={"max_ratio": 0.1}, steps=[10, 50, 100])
+
+
+def test_a_rollback_begins_no_judging() -> None:
+    by_hand = canary().with_version(version("2"), 0.3)
+    assert by_hand.roll_back().now == TrafficAssignment("1", {"2": 0.1}, sticky="x-user")
+    undeployed = canary().without_version("2")
+    assert undeployed.roll_back().now == TrafficAssignment("1", {"2": 0.1}, sticky="x-user")
+    judged_again = by_hand.with_version(version("2"), 0.2, rules=RULES)
+    back = judged_again.settle_canary(goes_on=False, reason="too slow", now_s=1.0)
+    assert (back.now, back.roll_back().now) == (by_hand.now, undeployed.roll_back().now)
+
+
+def test_one_rollback_undoes_a_judging_that_began_again() -> None:
+    again = canary(0.9).with_version(version("2"), 0.6, rules=RULES).with_version(version("2"), 0.2, rules=RULES)
+    assert again.past == (FIRST.now,)
+    promoted = again.settle_canary(goes_on=True, reason="", now_s=1.0).settle_canary(goes_on=True, reason="", now_s=2.0)
+    assert promoted.now == TrafficAssignment("2")
+    assert promoted.roll_back().now == FIRST.now
+    assert again.settle_canary(goes_on=False, reason="too slow", now_s=1.0).now == FIRST.now
+
+
+def test_the_verdict_is_of_the_judging_that_ended_last() -> None:
+    failed = canary().settle_canary(goes_on=False, reason="too slow", now_s=2.0)
+    assert failed.with_version(version("3"), 0.1).verdict == failed.verdict
+    assert failed.with_version(version("3"), 0.1, rules=RULES).verdict is None, "who waits for the next does not see the last"
+
+
 def test_it_is_the_only_one_with_a_share() -> None:
     with pytest.raises(ConflictError, match="cannot be judged while version '3' has a share; undeploy that first"):
         FIRST.with_version(version("3"), 0.1).with_version(version("2"), 0.1, rules=rules(errors={"max_ratio": 0.1}))

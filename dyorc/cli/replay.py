@@ -1,0 +1,116 @@
+"""``dyorc replay``: recorded requests on another version of their workflow, before it is deployed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from dyorc.cli.server_options import AsJson
+from dyorc.cli.stacked_table import StackedTable
+from dyorc.errors import ConfigurationError, DyOrcError, ModuleImportError, without_errno
+from dyorc.system.finite_option import finite
+
+if TYPE_CHECKING:
+    from dyorc.replay.replay_report import Latency, ReplayReport
+
+_DIFFERENT, _IMPOSSIBLE = 1, 2
+"""Exit codes."""
+_MAX_LINES = 10
+
+
+def replay(
+    records: Annotated[
+        Path, typer.Argument(metavar="RECORDS", help="The folder of the setting telemetry.histories.folder, or one of its files.")
+    ],
+    target: Annotated[str, typer.Argument(metavar="PATH:WORKFLOW", help="The version to try, such as app.py:classify.")],
+    max_requests: Annotated[int | None, typer.Option(min=1, help="Only so many of the newest requests.")] = None,
+    run_programs: Annotated[
+        bool, typer.Option("--run-programs", help="Run programs for calls that no record has; never those with an effect.")
+    ] = False,
+    tolerance: Annotated[
+        float, typer.Option(min=0, callback=finite, help="Floats of answers may differ by this part of the recorded one.")
+    ] = 0.0,
+    examples: Annotated[int, typer.Option(min=0, help="So many of the different requests are named.")] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Tries a version on recorded requests. Ends with 0 if all are the same, 1 if some differ, 2 if it could not be tried."""
+    try:
+        report = _report(records, target, max_requests, run_programs, tolerance, examples)
+    except (DyOrcError, OSError) as error:
+        console = Console(stderr=True)
+        if isinstance(error, ModuleImportError):
+            console.print(error.user_traceback, markup=False, end="")
+        console.print(f"[red]dyorc:[/red] {escape(without_errno(str(error)))}", highlight=False, soft_wrap=True)
+        raise typer.Exit(_IMPOSSIBLE) from None
+    if as_json:
+        import msgspec
+
+        print(msgspec.json.format(msgspec.json.encode(report)).decode())
+    else:
+        show_report(report, Console(soft_wrap=True, highlight=False))
+    if report.num_different:
+        raise typer.Exit(_DIFFERENT)
+
+
+def _report(
+    records: Path, target: str, max_requests: int | None, run_programs: bool, tolerance: float, examples: int
+) -> "ReplayReport":
+    from dyorc.authoring.loading import load
+    from dyorc.replay.replay_report import replay_all
+    from dyorc.replay.replayer import Replayer
+    from dyorc.telemetry.histories.history_files import read_histories
+
+    histories = read_histories(records, max_requests)
+    replayer = Replayer(load(target), run_programs=run_programs)
+    report = replay_all(replayer, histories, tolerance=tolerance, max_examples=examples)
+    if not report.num_replayed:
+        raise ConfigurationError(f"{records}: {report.why_none}")
+    return report
+
+
+def show_report(report: "ReplayReport", console: Console) -> None:
+    """Prints a report for people."""
+    console.print(
+        f"{report.num_replayed} requests of {report.workflow} replayed in {report.took_s:.1f} s: "
+        f"{report.num_same} the same, {report.num_different} different"
+    )
+    table = StackedTable("requests", "", "")
+    for number, kind, details in _rows(report):
+        if number:
+            table.add_row(str(number), kind, details)
+    if table.row_count:
+        console.print(table)
+    if report.recorded is not None and report.expected is not None:
+        console.print(f"latency recorded: {_shown(report.recorded)}; expected: {_shown(report.expected)}")
+    for example in report.examples:
+        console.print(f"request {example.request_id}: {example.first()}", markup=False)
+
+
+def _rows(report: "ReplayReport") -> Iterator[tuple[int, str, str]]:
+    yield report.num_other_outcomes, "another outcome of a decision", ""
+    for site, before, now, number in report.outcomes[:_MAX_LINES]:
+        yield number, "", escape(f"{site}: {before} is {now}")
+    yield report.num_other_calls, "other calls", ", ".join(_calls(report))
+    yield report.num_other_answers, "another answer", escape(report.answer)
+    yield report.num_other_errors, "another error, or one where there was none", ""
+    yield report.num_diverged, "ended early", ""
+    for missing, number in list(report.missing.items())[:_MAX_LINES]:
+        yield number, "", escape(missing)
+    yield report.num_nondeterministic, "not deterministic", ""
+    for reason, number in list(report.num_not_replayed.items())[:_MAX_LINES]:
+        yield number, "not replayed", escape(reason)
+    yield report.num_of_others, "of other workflows", ""
+
+
+def _calls(report: "ReplayReport") -> Iterator[str]:
+    for program, number in report.more_calls.items():
+        yield f"{program}: {number} more"
+    for program, number in report.fewer_calls.items():
+        yield f"{program}: {number} fewer"
+
+
+def _shown(latency: "Latency") -> str:
+    return f"p50 {latency.p50_ms:.2f} ms, p99 {latency.p99_ms:.2f} ms"

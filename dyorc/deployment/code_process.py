@@ -1,0 +1,98 @@
+"""Runs a module of ours in a process of its own: it imports users' code, which may end it or never return.
+
+The module gets a descriptor as its last argument, and writes its result there.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dyorc.errors import ModuleImportError
+
+NICENESS = 10
+"""Of the process: the server that starts it has requests to answer."""
+_MAX_SHOWN = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessResult:
+    """What came of a process.
+
+    Attributes:
+        text: What it wrote to its descriptor.
+        status: Its exit code; negative: the signal that ended it.
+        printed: The end of what it wrote to standard error.
+    """
+
+    text: bytes
+    status: int
+    printed: str
+
+    @property
+    def how(self) -> str:
+        """How it ended, in words."""
+        return f"was ended by {signal.Signals(-self.status).name}" if self.status < 0 else f"ended with exit code {self.status}"
+
+
+async def run_module(module: str, arguments: Sequence[str], timeout_s: float, subject: str) -> ProcessResult:
+    """Runs a module, and ends its process if it takes too long or nobody waits for it any longer.
+
+    Args:
+        subject: What takes too long then, for the error.
+
+    Raises:
+        ModuleImportError: If it takes too long.
+    """
+    attempt = _Attempt([sys.executable, "-P", "-m", module, *arguments])
+    running = asyncio.ensure_future(asyncio.to_thread(attempt.run))
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await asyncio.shield(running)
+    except TimeoutError:
+        raise ModuleImportError(f"{subject} has taken more than {timeout_s:g} s") from None
+    finally:
+        attempt.end()
+        await asyncio.wait([running])
+        if not running.cancelled():
+            running.exception()  # marks it as retrieved: the caller has seen it, or does not wait for it
+
+
+class _Attempt:
+    """A process. `subprocess` starts it without copying this one, which would take time from requests."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_over = False
+
+    def run(self) -> ProcessResult:
+        """Returns the result. Blocking."""
+        reading, writing = os.pipe()
+        with os.fdopen(reading, "rb") as end:
+            try:
+                process = self._process = subprocess.Popen(
+                    [*self._command, str(writing)],
+                    pass_fds=(writing,),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                )
+            finally:
+                os.close(writing)
+            if self._is_over:
+                process.kill()
+            printed = process.communicate()[1]
+            text = end.read()
+        return ProcessResult(text, process.returncode, printed[-_MAX_SHOWN:].decode(errors="replace"))
+
+    def end(self) -> None:
+        """Ends the process if it still runs."""
+        self._is_over = True
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()

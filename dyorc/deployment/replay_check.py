@@ -1,0 +1,101 @@
+"""Replays recorded requests on a version before it is deployed: `python -m dyorc.deployment.replay_check TARGET FOLDER NUMBER
+DESCRIPTOR`, in a process of its own.
+
+The process writes a `ReplayReport`, or an error, to the descriptor.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+
+from dyorc.authoring.loading import load
+from dyorc.deployment.code_process import NICENESS, run_module
+from dyorc.errors import DeployError, DyOrcError, ModuleImportError, UnsupportedError
+from dyorc.replay.replay_report import ReplayReport, replay_all
+from dyorc.replay.replayer import Replayer
+from dyorc.telemetry.histories.history_files import read_histories
+
+
+class ReplayOutcome(msgspec.Struct):
+    """What came of a replay: a report, or why there is none."""
+
+    report: ReplayReport | None = None
+    error: str = ""
+
+
+async def check_replay(target: str, folder: str, num_requests: int, max_differences: int, timeout_s: float) -> ReplayReport:
+    """Replays the last requests on a target that is to be deployed.
+
+    Args:
+        folder: Where the histories are; empty: there are none.
+        max_differences: So many of the requests may be different.
+
+    Raises:
+        UnsupportedError: If this server records no histories.
+        DeployError: If more are different, or the replay failed.
+    """
+    if not folder:
+        raise UnsupportedError(
+            "this server has no recorded requests to replay: it records them if the setting telemetry.histories.folder is set"
+        )
+    try:
+        result = await run_module(
+            "dyorc.deployment.replay_check", [target, folder, str(num_requests)], timeout_s, f"{target}: its replay"
+        )
+    except ModuleImportError as error:
+        raise DeployError(f"{error}; it is not deployed") from error
+    if not result.text:
+        raise DeployError(f"{target} is not deployed: the process that replayed requests {result.how}\n{result.printed}".rstrip())
+    outcome = msgspec.json.decode(result.text, type=ReplayOutcome)
+    report = outcome.report
+    if report is None or not report.num_replayed:
+        raise DeployError(f"{target} is not deployed: {outcome.error if report is None else report.why_none}")
+    if report.num_different > max_differences:
+        raise DeployError("\n".join([f"{target} is not deployed: {_summary(report, max_differences)}", *_examples(report)]))
+    return report
+
+
+def _summary(report: ReplayReport, max_differences: int) -> str:
+    parts = {
+        "have another outcome of a decision": report.num_other_outcomes,
+        "make other calls": report.num_other_calls,
+        "have another answer": report.num_other_answers,
+        "have another error": report.num_other_errors,
+        "need what is not recorded": report.num_diverged,
+        "are not deterministic": report.num_nondeterministic,
+    }
+    details = ", ".join(f"{number} {text}" for text, number in parts.items() if number)
+    return (
+        f"{report.num_different} of {report.num_replayed} recorded requests are different, at most {max_differences} may be "
+        f"({details})"
+    )
+
+
+def _examples(report: ReplayReport) -> list[str]:
+    return [f"request {example.request_id}: {example.first()}" for example in report.examples]
+
+
+# The process that replays
+
+
+def main() -> None:
+    """Replays, and writes the outcome."""
+    target, folder, num_requests, descriptor = sys.argv[1:]
+    os.nice(NICENESS)
+    with os.fdopen(int(descriptor), "wb") as end:
+        end.write(msgspec.json.encode(_replay(target, folder, int(num_requests))))
+    sys.stdout.flush()
+    os._exit(0)  # the module may have started threads
+
+
+def _replay(target: str, folder: str, num_requests: int) -> ReplayOutcome:
+    try:
+        return ReplayOutcome(replay_all(Replayer(load(target)), read_histories(Path(folder), num_requests)))
+    except (DyOrcError, OSError) as error:
+        return ReplayOutcome(error=str(error))
+
+
+if __name__ == "__main__":
+    main()

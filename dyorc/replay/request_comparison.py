@@ -1,0 +1,194 @@
+"""What is different between a recorded request and its replay on another version."""
+
+import re
+from collections import Counter, deque
+from collections.abc import Sequence
+
+import msgspec
+
+from dyorc.authoring.spec import TensorSpec
+from dyorc.config import ShadowConfig
+from dyorc.core.arrays import Array
+from dyorc.errors import NondeterministicWorkflowError
+from dyorc.gateway.answer_comparison import difference_of
+from dyorc.replay.identities import Identities
+from dyorc.replay.replayer import ReplayedRequest
+from dyorc.telemetry.histories.history import RequestHistory, TensorSource
+
+_LINES = re.compile(r"line \d+")
+
+
+class OtherOutcome(msgspec.Struct, frozen=True):
+    """A decision that was taken otherwise.
+
+    Attributes:
+        site: Where it stands in the version's code.
+        before: The recorded outcome, as text.
+        now: That of the version.
+    """
+
+    site: str
+    before: str
+    now: str
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """What is different. All empty: nothing.
+
+    Attributes:
+        request_id: As its client knows it.
+        outcomes: Decisions about the same value with another outcome.
+        more_calls: How many calls the version makes that the history does not have, by program.
+        fewer_calls: How many calls of the history it does not make, by program; unknown, so empty, if it did not come to an end.
+        answer: Where the answer differs first, and by how much.
+        error: How it ends, if one of both ends with an error.
+        missing: Why the replay did not come to an end.
+        nondeterministic: Why the version is not deterministic.
+        recorded_ms: How long the request took.
+        expected_ms: How long the version would take; None if that is unknown.
+    """
+
+    request_id: str
+    outcomes: tuple[OtherOutcome, ...] = ()
+    more_calls: dict[str, int] = {}
+    fewer_calls: dict[str, int] = {}
+    answer: str = ""
+    error: str = ""
+    missing: str = ""
+    nondeterministic: str = ""
+    recorded_ms: float = 0.0
+    expected_ms: float | None = None
+
+    @property
+    def is_same(self) -> bool:
+        """Whether nothing is different."""
+        is_other = self.outcomes or self.more_calls or self.fewer_calls or self.answer or self.error
+        return not (is_other or self.missing or self.nondeterministic)
+
+    def first(self) -> str:
+        """Returns the first difference as a sentence; empty if there is none."""
+        if self.nondeterministic:
+            return self.nondeterministic
+        for outcome in self.outcomes[:1]:
+            return f"decision at {outcome.site}: it was {outcome.before}, it is {outcome.now}"
+        if self.missing:
+            return f"the replay ends at {self.missing}"
+        for program, number in self.more_calls.items():
+            return f"{number} more calls of {program!r}" if number > 1 else f"one more call of {program!r}"
+        for program, number in self.fewer_calls.items():
+            return f"{number} fewer calls of {program!r}" if number > 1 else f"one call of {program!r} less"
+        return self.error or self.answer
+
+
+def compare(recorded: RequestHistory, replayed: ReplayedRequest, specs: Sequence[TensorSpec], tolerance: float) -> Comparison:
+    """Returns what is different.
+
+    Args:
+        specs: The outputs of the version.
+        tolerance: Floats of two answers are the same if they differ by no more than this part of the first.
+    """
+    before, now = Identities(recorded), Identities(replayed.history)
+    if replayed.history.error[:1] == (NondeterministicWorkflowError.code,):
+        return Comparison(
+            request_id=recorded.request_id, nondeterministic=replayed.history.error[1], recorded_ms=recorded.duration_ms
+        )
+    more, fewer = _other_calls(recorded, replayed.history, before, now)
+    is_over = not replayed.missing
+    partial = Comparison(
+        request_id=recorded.request_id,
+        outcomes=_other_outcomes(recorded, replayed.history, before, now),
+        more_calls=more,
+        fewer_calls=fewer if is_over else {},
+        error=_other_error(recorded, replayed.history) if is_over else "",
+        answer=_other_answer(recorded, replayed.history, before, now, specs, tolerance) if is_over else "",
+        missing=replayed.missing,
+        recorded_ms=recorded.duration_ms,
+    )
+    if not is_over:
+        return partial
+    has_other_course = more or fewer
+    return msgspec.structs.replace(
+        partial, expected_ms=replayed.history.duration_ms if has_other_course else recorded.duration_ms
+    )
+
+
+def _other_calls(
+    recorded: RequestHistory, replayed: RequestHistory, before: Identities, now: Identities
+) -> tuple[dict[str, int], dict[str, int]]:
+    old = Counter(before.of_call(number) for number in range(len(recorded.calls)))
+    new = Counter(now.of_call(number) for number in range(len(replayed.calls)))
+    programs = {before.of_call(number): call.program for number, call in enumerate(recorded.calls)}
+    programs |= {now.of_call(number): call.program for number, call in enumerate(replayed.calls)}
+    return _by_program(new - old, programs), _by_program(old - new, programs)
+
+
+def _by_program(calls: Counter[str], programs: dict[str, str]) -> dict[str, int]:
+    numbers: Counter[str] = Counter()
+    for identity, number in calls.items():
+        numbers[programs[identity]] += number
+    return dict(sorted(numbers.items()))
+
+
+def _other_outcomes(
+    recorded: RequestHistory, replayed: RequestHistory, before: Identities, now: Identities
+) -> tuple[OtherOutcome, ...]:
+    """Returns decisions about the same value with another outcome: the first about it in one history is compared with the first
+    in the other, and so on."""
+    old: dict[tuple[str, ...], deque[str]] = {}
+    for decision in recorded.decisions:
+        subject = (decision.kind, *[before.of(source) for source in decision.subject])
+        old.setdefault(subject, deque()).append(decision.outcome)
+    others: list[OtherOutcome] = []
+    for decision in replayed.decisions:
+        outcomes = old.get((decision.kind, *[now.of(source) for source in decision.subject]))
+        if outcomes and _unlike(was := outcomes.popleft(), decision.outcome):
+            others.append(OtherOutcome(decision.site, was, decision.outcome))
+    return tuple(others)
+
+
+def _unlike(text: str, other: str) -> bool:
+    """Returns whether two texts differ in more than the lines that they name."""
+    return _LINES.sub("", text) != _LINES.sub("", other)
+
+
+def _other_error(recorded: RequestHistory, replayed: RequestHistory) -> str:
+    if not recorded.error and not replayed.error:
+        return ""
+    if recorded.error and replayed.error and recorded.error[0] == replayed.error[0]:
+        return "" if not _unlike(recorded.error[1], replayed.error[1]) else f"it fails otherwise: {replayed.error[1]}"
+    was = f"failed ({recorded.error[1]})" if recorded.error else "was answered"
+    return f"it {was}, and now it {f'fails: {replayed.error[1]}' if replayed.error else 'is answered'}"
+
+
+def _other_answer(
+    recorded: RequestHistory,
+    replayed: RequestHistory,
+    before: Identities,
+    now: Identities,
+    specs: Sequence[TensorSpec],
+    tolerance: float,
+) -> str:
+    if recorded.error or replayed.error:
+        return ""
+    if len(recorded.answer) != len(replayed.answer):
+        return f"the answer has {len(replayed.answer)} outputs, it had {len(recorded.answer)}"
+    for spec, was, new in zip(specs, recorded.answer, replayed.answer, strict=True):
+        if text := _other_output(spec, was, new, before, now, tolerance):
+            return text
+    return ""
+
+
+def _other_output(
+    spec: TensorSpec, was: TensorSource, new: TensorSource, before: Identities, now: Identities, tolerance: float
+) -> str:
+    if before.of(was) == now.of(new):
+        return ""
+    old_array, new_array = before.array(was), now.array(new)
+    if old_array is None or new_array is None:
+        return f"output {spec.name!r} is another tensor, whose values are not in the history"
+    return _difference(spec, old_array, new_array, tolerance)
+
+
+def _difference(spec: TensorSpec, old: Array, new: Array, tolerance: float) -> str:
+    config = ShadowConfig(relative_tolerance=tolerance, absolute_tolerance=tolerance / 1000)
+    return difference_of([spec], [old], [new], config)

@@ -1,0 +1,147 @@
+"""Records histories: makes them on the event loop's thread, as requests end, and writes them on a thread of its own."""
+
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Self
+
+import msgspec
+import structlog
+
+from dyorc.config import HistoriesConfig
+from dyorc.core.request import Terms
+from dyorc.engine.model.journal_keeper import JournalKeeper
+from dyorc.engine.model.request_tree import Request
+from dyorc.errors import DyOrcError
+from dyorc.telemetry.histories.history import RequestHistory
+from dyorc.telemetry.histories.history_files import HistoryFiles
+from dyorc.telemetry.histories.journal_reader import JournalReader
+from dyorc.telemetry.metrics import catalogue
+from dyorc.telemetry.metrics.readings import Readings
+
+_log = structlog.get_logger("dyorc.telemetry")
+
+ALL_TENANTS = "*"
+_MAX_WAITING_BYTES = 64 * 2**20
+_BYTES_WITHOUT_VALUES = 2048
+"""Roughly what a history takes besides its values."""
+_MAX_BATCH = 256
+"""Histories that are written together."""
+
+
+class HistoryRecorder:
+    """Records histories as long as it is entered. `draws`, `keeper` and `measure` are for the event loop's thread.
+
+    What cannot be written in time, or at all, is dropped and counted: recording never holds up a request.
+
+    Args:
+        config: Its folder must be set.
+        draw: Draws a number in [0, 1).
+    """
+
+    def __init__(self, config: HistoriesConfig, draw: Callable[[], float] = random.random) -> None:
+        self._config = config
+        self._draw = draw
+        self._tenants = frozenset(config.tenants)
+        self._redacted = frozenset(config.redact)
+        self._files = HistoryFiles(Path(config.folder), config.max_bytes)
+        self._waiting: SimpleQueue[tuple[RequestHistory, int] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._write_all, name="dyorc-histories", daemon=True)
+        self._put_bytes = self._taken_bytes = 0
+        self._num_dropped = self._num_written = self._num_unwritten = 0
+        self._has_complained = False
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._waiting.put(None)
+        self._thread.join()
+        self._files.close()
+
+    def draws(self) -> bool:
+        """Returns whether the next request belongs to the fraction that is recorded."""
+        return self._config.ratio >= 1.0 or self._draw() < self._config.ratio
+
+    def keeper(self, request_id: str, terms: Terms) -> JournalKeeper | None:
+        """Returns what gets the journal of a request; None if it is not recorded.
+
+        Args:
+            request_id: As its client knows it.
+        """
+        is_allowed = not terms.tenant or terms.tenant in self._tenants or ALL_TENANTS in self._tenants
+        return HistoryKeeper(self, request_id) if is_allowed and not terms.is_shadow else None
+
+    def measure(self, readings: Readings) -> None:
+        """Adds what metrics show."""
+        readings.add(catalogue.HISTORIES_WRITTEN, self._num_written)
+        readings.add(catalogue.HISTORIES_DROPPED, self._num_dropped + self._num_unwritten)
+
+    def take(self, request: Request, request_id: str, error: DyOrcError | None, ended_ns: int) -> None:
+        """Makes the history of a request that has ended, unless too many are still to be written."""
+        root = request.root
+        if root is None or self._put_bytes - self._taken_bytes > _MAX_WAITING_BYTES:
+            self._num_dropped += 1
+            return
+        try:
+            reader = JournalReader(request, root, self._config.max_value_bytes, self._redacted)
+            history = reader.read(request_id, error, ended_ns)
+        except Exception:  # a request must not fail because it is recorded
+            self._num_dropped += 1
+            self._complain("history_dropped", request_id=request_id)
+            return
+        num_bytes = reader.num_kept_bytes + _BYTES_WITHOUT_VALUES
+        self._put_bytes += num_bytes
+        self._waiting.put((history, num_bytes))
+
+    def _complain(self, event: str, **facts: str) -> None:
+        if not self._has_complained:
+            self._has_complained = True
+            _log.exception(event, **facts)
+
+    def _write_all(self) -> None:
+        """Writes what comes, until the end. Runs on its own thread."""
+        encode = msgspec.json.Encoder().encode
+        while (first := self._waiting.get()) is not None:
+            batch = [first]
+            is_last = False
+            while len(batch) < _MAX_BATCH and not self._waiting.empty():
+                following = self._waiting.get()
+                if following is None:
+                    is_last = True
+                    break
+                batch.append(following)
+            try:
+                self._files.write(b"".join([line for history, _ in batch for line in (encode(history), b"\n")]))
+                self._num_written += len(batch)
+            except (OSError, msgspec.EncodeError, UnicodeError):
+                self._files.close()
+                self._num_unwritten += len(batch)
+                self._complain("histories_not_written", folder=self._config.folder)
+            self._taken_bytes += sum(num_bytes for _, num_bytes in batch)
+            if is_last:
+                return
+
+
+class HistoryKeeper:
+    """The `JournalKeeper` of one request."""
+
+    __slots__ = ("_ended_ns", "_error", "_recorder", "_request_id")
+
+    def __init__(self, recorder: HistoryRecorder, request_id: str) -> None:
+        self._recorder = recorder
+        self._request_id = request_id
+        self._error: DyOrcError | None = None
+        self._ended_ns = 0
+
+    def ended(self, error: DyOrcError | None, now_ns: int) -> None:
+        """Notes how and when the request ended."""
+        self._error, self._ended_ns = error, now_ns
+
+    def keep(self, request: Request) -> None:
+        """Records the request."""
+        self._recorder.take(request, self._request_id, self._error, self._ended_ns)

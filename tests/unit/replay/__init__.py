@@ -1,0 +1,1 @@
+"""Histories, and their replays on other versions."""

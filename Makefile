@@ -33,8 +33,8 @@ IMAGES ?= core cpu
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help chart chart-golden dist test-dist images compose-test demo demo-chat demo-guarded demo-ocr demo-retrieval demo-router demo-speech screenshots prepare test test-pythons test-real test-again test-slow test-quick test-compiled test-compiled-quick compile pure lint lint-macos format protos docs docs-serve docs-picture docs-metrics docs-packages docs-reference schema
-.PHONY: test-moving equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-streams bench-openai bench-chat bench-soak bench-gateway bench-asgi bench-hostile
+.PHONY: help chart chart-golden dist test-dist images compose-test demo demo-chat demo-guarded demo-ocr demo-retrieval demo-router demo-speech screenshots prepare test test-pythons test-real test-again test-slow test-quick test-compiled test-compiled-quick compile pure fuzz lint lint-macos format protos docs docs-serve docs-picture docs-metrics docs-packages docs-reference schema
+.PHONY: simulate-server simulate-mutants test-moving equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-streams bench-openai bench-chat bench-soak bench-gateway bench-asgi bench-hostile
 .PHONY: sizes first-answer
 .PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-chat chaos-compose chaos-histories chaos-hosts chaos-jobs chaos-services chaos-stops clean conformance conformance-doors bench bench-full bench-loadgen peers
 
@@ -92,6 +92,9 @@ screenshots: $(VENV)/.dev $(DIGITS) $(GUARDED) ## Make the pictures of the live 
 
 test-pythons: ## Install the core on each Python that is here (PYTHONS names them), test it and use it there; writes docs/testing/pythons.md (20 minutes); the last line is JSON
 	$(PYTHON) -m tests.pythons --write docs/testing/pythons.md $(PYTHONS)
+
+fuzz: $(VENV)/.fuzz ## Fuzz all places where bytes come in with Atheris, by turns: MINUTES=10 in all, TARGET=name for one; the last line is JSON
+	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) $(if $(TARGET),--target $(TARGET))
 
 lint: $(VENV)/.dev ## Check style, types and the doors between folders
 	$(BIN)/ruff check
@@ -286,6 +289,12 @@ bench-scaleout: $(VENV)/.dev ## What one orchestrator decides, and requests thro
 bench-scaling-live: $(VENV)/.dev $(GUARDED) ## Replicas that come and go on a real server, compared with Ray Serve's autoscaler, and kills (35 minutes); the last line is JSON
 	$(BIN)/python -m benchmarks.focused.scaling_live
 
+simulate-server: $(VENV)/.dev ## Run the whole server under SEEDS=N seeds in one process, with virtual time and faults, or SEED=K with its log; the last line is JSON
+	$(BIN)/python -m tests.whole_server $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),100))
+
+simulate-mutants: $(VENV)/.dev ## Make mistakes on purpose, and see how many seeds each takes to be noticed (15 minutes); the last line is JSON
+	$(BIN)/python -m tests.whole_server --mutants
+
 chaos: $(VENV)/.dev ## Kill orchestrator and replicas 200 times under load: nothing wrong, nothing left; the last line is JSON
 	$(BIN)/python -m tests.chaos.storm
 
@@ -411,6 +420,10 @@ $(VENV)/.router: $(VENV)/.demo
 
 $(VENV)/.retrieval: $(VENV)/.router
 	$(PIP_INSTALL) 'faiss-cpu>=1.10'
+	@touch $@
+
+$(VENV)/.fuzz: $(VENV)/.dev
+	$(PIP_INSTALL) 'atheris==3.*'
 	@touch $@
 
 # Without the libraries that these packages' code would need: torchaudio, librosa, lightning. Only their files are used.

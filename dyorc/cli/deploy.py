@@ -1,6 +1,5 @@
 """``dyorc deploy``, ``undeploy`` and ``rollback``: versions of workflows on a running server."""
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,8 +9,8 @@ from rich.console import Console
 
 from dyorc.cli.server_options import DEFAULT_URL, AsJson, Ca, Key, Url, connect, time_of_day
 from dyorc.cli.stacked_table import StackedTable
-from dyorc.errors import ConfigurationError, InvalidInputError
-from dyorc.protocol.canary_rules import read_rules
+from dyorc.errors import ConfigurationError
+from dyorc.protocol.canary_rules import read_rules_file
 from dyorc.protocol.deployment_changes import STICKY_BY_KEY
 
 _console = Console(soft_wrap=True)
@@ -101,7 +100,7 @@ def deploy(
                     share=_share(share, canary),
                     shadow=shadow / 100,
                     sticky=None if sticky is None else sticky.lower(),
-                    rules=None if judge is None else _rules_in(judge),
+                    rules=None if judge is None else read_rules_file(judge),
                     fresh=fresh,
                     allow_incompatible=allow_incompatible,
                     after_replay=after_replay,
@@ -143,20 +142,6 @@ def _counts_text(traffic: dict[str, Any]) -> str:
 
 def _times_text(times: dict[str, Any]) -> str:
     return "" if times["p50_ms"] is None else f", p50 {times['p50_ms']:.1f} ms, p99 {times['p99_ms']:.1f} ms"
-
-
-def _rules_in(file: Path) -> dict[str, Any]:
-    """Returns the rules in a file.
-
-    Raises:
-        ConfigurationError: If there are none; names the key.
-    """
-    try:
-        rules = tomllib.loads(file.read_text())
-        read_rules(rules)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, InvalidInputError) as error:
-        raise ConfigurationError(f"{file}: {error}") from error
-    return rules
 
 
 def _share(share: float | None, canary: float | None) -> float | None:

@@ -73,7 +73,8 @@ def _read_npy(path: Path) -> Array:
 def _read_npz(path: Path) -> dict[str, Array]:
     if not is_zipfile(path):
         raise InvalidInputError(f"{path} cannot be read: it is {_size_of(path)}, and no archive, as .npz files are")
-    with np.load(path, allow_pickle=False) as archive:
+    # NumPy closes only files that it could read.
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
         arrays = dict(archive)
     for name in [name for name in arrays if name.endswith(_LENGTHS)]:
         text = name.removesuffix(_LENGTHS)

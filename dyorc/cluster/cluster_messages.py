@@ -8,12 +8,14 @@ from collections.abc import Callable
 from typing import Any, Self, TypeAlias
 
 import msgspec
+from pydantic import ValidationError
 
 from dyorc.authoring.signature import StaticValue
+from dyorc.config import LogsConfig
 from dyorc.core.request import RequestFacts
 from dyorc.core.tensor import BlockId
 from dyorc.core.trace_context import TraceContext
-from dyorc.errors import InvalidInputError
+from dyorc.errors import InvalidInputError, TransportError
 from dyorc.models.offers import Offer
 from dyorc.protocol.deployment_changes import Deploy, DeploymentChange, Rollback, Undeploy
 from dyorc.transport.column_codec import ColumnHeader
@@ -102,6 +104,17 @@ class SetLogs(msgspec.Struct, frozen=True, array_like=True, tag=8):
 
     values: dict[str, Any]
 
+    def unpack(self) -> LogsConfig:
+        """Returns the settings.
+
+        Raises:
+            TransportError: If they are none.
+        """
+        try:
+            return LogsConfig.model_validate(self.values)
+        except ValidationError as error:
+            raise TransportError(f"a gateway sent settings of logs that are none: {error}") from error
+
 
 class Change(msgspec.Struct, frozen=True, array_like=True, tag=9):
     """Gateway: change what is deployed. `action` is deploy, undeploy or rollback; `values` are the fields of that change."""
@@ -120,12 +133,15 @@ class Change(msgspec.Struct, frozen=True, array_like=True, tag=9):
         """Returns the change.
 
         Raises:
-            InvalidInputError: If the action is unknown.
+            InvalidInputError: If the action is unknown, or the values are not those of such a change.
         """
         kind = _CHANGES.get(self.action)
         if kind is None:
             raise InvalidInputError(f"action is {self.action!r}, expected deploy, undeploy or rollback")
-        return msgspec.convert(self.values, kind)
+        try:
+            return msgspec.convert(self.values, kind)
+        except msgspec.ValidationError as error:
+            raise InvalidInputError(f"the change {self.action!r} is malformed: {error}") from error
 
 
 class DrainReply(msgspec.Struct, frozen=True, array_like=True, tag=10):

@@ -48,7 +48,7 @@ from dyorc.cluster.cluster_messages import (
 from dyorc.cluster.control_server import ControlServer
 from dyorc.cluster.effect_announcements import EffectAnnouncements, SuspendedRequests
 from dyorc.cluster.gateway_sessions import GatewaySession, GatewaySessions, RemoteRequest, identity_of
-from dyorc.config import LinkConfig, LogsConfig
+from dyorc.config import LinkConfig
 from dyorc.core.request import Terms
 from dyorc.core.tensor import BlockId, TensorRef
 from dyorc.engine.actions import AnswerPart, AnswerRequest
@@ -210,8 +210,8 @@ class GatewayServer:
                 self.control.start_change(session, message)
             case DrainReply(number=number):
                 self.control.confirm_drained(session, number)
-            case SetLogs(values=values):
-                self._orchestrator.set_logs(LogsConfig(**values))
+            case SetLogs():
+                self._orchestrator.set_logs(message.unpack())
             case _:
                 raise TransportError(f"a gateway sent {type(message).__name__} a second time")
 

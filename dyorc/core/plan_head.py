@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from dyorc.core.decode_errors import DECODE_ERRORS
 from dyorc.errors import PlanError
 
 FORMAT = "dyorc-plan"
@@ -71,7 +72,7 @@ def check_header(text: bytes | str) -> None:
     """
     try:
         header = msgspec.json.decode(text, type=Header)
-    except msgspec.MsgspecError as error:
+    except DECODE_ERRORS as error:
         raise PlanError(f"this is not a plan, or only a part of one: {error}") from error
     if header.format != FORMAT:
         raise PlanError(f"expected a single plan, format {FORMAT!r}, and found format {header.format!r}")
@@ -97,11 +98,13 @@ def _read(path: str, changed_ns: int) -> PlanHead:
     try:
         check_header(text)
         rows = msgspec.json.decode(text, type=_HeadRows)
-    except (PlanError, msgspec.MsgspecError) as error:
+    except (PlanError, *DECODE_ERRORS) as error:
         raise PlanError(f"the plan {path} cannot be read: {error}") from error
     if rows.inference is None:
         raise PlanError(f"{path} is the plan of a training step; make one of a model that answers: dyorc plan --inference")
     if not rows.inference.is_proved:
         raise PlanError(f"{path} has not been proved: `dyorc plan` does that, and `mark_proved` of dyorc.planner.verify")
-    num_ranks = 1 + max(rank for mesh in rows.meshes for rank in mesh.ranks)
+    num_ranks = 1 + max((rank for mesh in rows.meshes for rank in mesh.ranks), default=-1)
+    if num_ranks < 1:
+        raise PlanError(f"the plan {path} cannot be read: expected meshes with ranks from 0 on, found none")
     return PlanHead(digest=rows.digest, num_ranks=num_ranks, max_samples=rows.inference.max_samples)

@@ -11,6 +11,7 @@ import structlog
 from dyorc.authoring.bundles import path_of
 from dyorc.authoring.loading import absolute, parts_of
 from dyorc.config import DEFAULT_GROUP
+from dyorc.core.decode_errors import DECODE_ERRORS
 from dyorc.deployment.deployer import Keep
 from dyorc.deployment.peers import DEPLOYED
 from dyorc.deployment.state import DeploymentState, Version
@@ -67,7 +68,7 @@ async def read_stored_record(notes: NoteStore, group: str) -> DeploymentState:
     text = await notes.noted(_name(group))
     try:
         return DeploymentState() if text is None else DeploymentState.of_json(text)
-    except msgspec.MsgspecError as error:
+    except DECODE_ERRORS as error:
         _log.warning("deployed_versions_unknown", error=str(error))
         return DeploymentState()
 
@@ -94,7 +95,7 @@ async def read_live_versions(notes: NoteStore, group: str) -> list[Version]:
     text = await notes.noted(_live(group))
     try:
         return [] if text is None else msgspec.json.decode(text, type=list[Version])
-    except msgspec.MsgspecError as error:
+    except DECODE_ERRORS as error:
         _log.warning("live_versions_unknown", error=str(error))
         return []
 

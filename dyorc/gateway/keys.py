@@ -25,7 +25,6 @@ import json
 import os
 import secrets
 import tempfile
-import tomllib
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -35,6 +34,7 @@ import msgspec
 
 from dyorc.errors import ConfigurationError
 from dyorc.gateway.tenants import Tenant
+from dyorc.system.toml_text import read_toml
 
 _PREFIX = "dyk"
 _ID_BYTES = 6
@@ -119,8 +119,8 @@ def read_tenants(path: Path) -> list[TenantRecord]:
         ConfigurationError: If the file cannot be read or is invalid. Never shows a hash.
     """
     try:
-        file = msgspec.convert(tomllib.loads(path.read_text("utf-8")), _File)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        file = msgspec.convert(read_toml(path), _File)
+    except (OSError, ValueError, msgspec.ValidationError) as error:
         raise ConfigurationError(f"keys file {path}: {error}") from error
     for kind, names in (
         ("tenant", [tenant.name for tenant in file.tenant]),

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from dyorc.core.decode_errors import DECODE_ERRORS
+from dyorc.errors import StoreError
 from dyorc.store.lease_store import Lease
 
 
@@ -51,8 +53,15 @@ def lease_of(leader: Leader) -> Lease:
 
 
 def leader_of(lease: Lease) -> Leader | None:
-    """Returns the leader that a lease names; None without a leader, or if it has not announced its addresses yet."""
-    return msgspec.json.decode(lease.record, type=Leader) if lease.record else None
+    """Returns the leader that a lease names; None without a leader, or if it has not announced its addresses yet.
+
+    Raises:
+        StoreError: If its record cannot be read.
+    """
+    try:
+        return msgspec.json.decode(lease.record, type=Leader) if lease.record else None
+    except DECODE_ERRORS as error:
+        raise StoreError(f"the record of the leader with fence {lease.fence} cannot be read: {error}") from error
 
 
 def lease_name(group: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
+from dyorc.core.decode_errors import DECODE_ERRORS
 from dyorc.errors import DyOrcError
 from dyorc.scaling.traffic import Traffic
 
@@ -71,7 +72,7 @@ async def _recall(traffic: Traffic, notes: TrafficStore, name: str) -> None:
         if note is not None:
             learned = msgspec.json.decode(note, type=_Learned)
             traffic.restore(learned.state, time.monotonic_ns(), max(0.0, time.time() - learned.at_s))
-    except (DyOrcError, msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
+    except (DyOrcError, *DECODE_ERRORS, KeyError, TypeError, ValueError) as error:
         _log.warning("history_unreadable", error=str(error))  # it is learned again
 
 

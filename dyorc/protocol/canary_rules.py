@@ -3,14 +3,18 @@
 Clients read them from a file of TOML, and the server reads them again.
 """
 
+import math
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from dyorc.errors import InvalidInputError
+from dyorc.errors import ConfigurationError, InvalidInputError
+from dyorc.system.toml_text import read_toml
 
-_Positive: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
+_Positive: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=sys.float_info.max)]
 _Ratio: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 _Percent: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=100)]
@@ -77,6 +81,20 @@ class CanaryRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return self.differences.max_ratio is not None
 
 
+def read_rules_file(path: Path) -> dict[str, Any]:
+    """Returns the rules in a file, as plain values.
+
+    Raises:
+        ConfigurationError: If there are none; names the file and the key.
+    """
+    try:
+        rules = read_toml(path)
+        read_rules(rules)
+    except (OSError, ValueError) as error:  # an `InvalidInputError` is a ValueError
+        raise ConfigurationError(f"{path}: {error}") from error
+    return rules
+
+
 def read_rules(values: Mapping[str, Any]) -> CanaryRules:
     """Returns rules, from plain values.
 
@@ -117,7 +135,20 @@ def _reason_of(text: str, values: Mapping[str, Any]) -> str:
     value: Any = values
     for name in key.split(".") if key else []:
         value = value.get(name) if isinstance(value, Mapping) else value
-    return f"{key or 'the whole'} is {value!r}, {problem[0].lower()}{problem[1:]}"
+    if value == math.inf:
+        return f"{key} is inf, expected a finite number"
+    return f"{key or 'the whole'} is {value!r}, {_in_words(problem)}"
+
+
+def _in_words(problem: str) -> str:
+    """Returns what msgspec expected, in the words of who writes TOML; its types are JSON's, and a rule may be left out."""
+    text = f"{problem[0].lower()}{problem[1:]}".partition(", got ")[0].replace(" | null", "")
+    for kind, words in _KINDS.items():
+        text = text.replace(f"`{kind}`", words)
+    return text
+
+
+_KINDS = {"float": "a number", "int": "a whole number", "object": "a table", "array": "an array", "str": "a text"}
 
 
 def _known_keys(section: str) -> list[str]:

@@ -15,7 +15,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from dyorc.errors import CapacityError, PayloadTooLargeError, TenantLimitError
+from dyorc.core.decode_errors import DECODE_ERRORS
+from dyorc.errors import CapacityError, PayloadTooLargeError, StoreError, TenantLimitError
 from dyorc.protocol.job_records import JobState
 from dyorc.store.lease_store import LeaseStore
 
@@ -361,8 +362,15 @@ def new_id() -> str:
 
 
 def job_of(fields: Mapping[str, Any]) -> StoredJob:
-    """Builds a job from a store's values: numbers may be texts, and unknown values None or empty."""
+    """Builds a job from a store's values: numbers may be texts, and unknown values None or empty.
+
+    Raises:
+        StoreError: If they are not those of a job.
+    """
     values = {name: value for name, value in fields.items() if value not in (None, "")}
-    if "error" in values:
-        values["error"] = msgspec.json.decode(values["error"])
-    return msgspec.convert({"tenant": "", **values}, StoredJob, strict=False)
+    try:
+        if "error" in values:
+            values["error"] = msgspec.json.decode(values["error"])
+        return msgspec.convert({"tenant": "", **values}, StoredJob, strict=False)
+    except (*DECODE_ERRORS, TypeError) as error:  # msgspec reads texts only
+        raise StoreError(f"the record of job {values.get('id')!r} cannot be read: {error}") from error

@@ -20,8 +20,14 @@ def lines_of(text: str) -> Mapping[KeyPath, int]:
 
     Args:
         text: Valid TOML.
+
+    Raises:
+        ValueError: If it is nested too deeply.
     """
-    return _Reader(text).read()
+    try:
+        return _Reader(text).read()
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 class _Reader:

@@ -36,9 +36,14 @@ def read_trace(path: Path) -> tuple[TracedRequest, ...]:
     """Reads a trace.
 
     Raises:
+        OSError: If the file cannot be read.
         InvalidInputError: If a line is not valid; the message names it.
     """
-    lines = [(number, line) for number, line in enumerate(path.read_text().splitlines(), 1) if line.strip()]
+    try:
+        text = path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"{path} is not a trace: {error}") from error
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not lines:
         raise InvalidInputError(f"{path} is empty, expected one request on each line")
     rows = _json_rows(path, lines) if lines[0][1].lstrip().startswith("{") else _csv_rows(path, lines)
@@ -66,7 +71,7 @@ def _json_rows(path: Path, lines: Sequence[tuple[int, str]]) -> Iterator[tuple[s
         where = f"{path}, line {number}"
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:  # also of numbers of thousands of digits
             raise InvalidInputError(f"{where}: {error}; expected a JSON object on each line") from error
         if not isinstance(row, dict):
             raise InvalidInputError(f"{where} is {line.strip()[:80]}, expected a JSON object")
@@ -74,12 +79,16 @@ def _json_rows(path: Path, lines: Sequence[tuple[int, str]]) -> Iterator[tuple[s
 
 
 def _csv_rows(path: Path, lines: Sequence[tuple[int, str]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    cells = list(csv.reader(line for _, line in lines))
     names: Sequence[str] = _FIELDS[:1]
-    if "time_s" in (header := [cell.strip() for cell in cells[0]]):
-        names, cells, lines = header, cells[1:], lines[1:]
-    for (number, _), row in zip(lines, cells, strict=True):
+    for at, (number, line) in enumerate(lines):
         where = f"{path}, line {number}"
+        try:
+            row = next(csv.reader([line], strict=True))
+        except csv.Error as error:
+            raise InvalidInputError(f"{where}: {error}; expected fields with commas between them, on one line") from error
+        if at == 0 and "time_s" in (header := [cell.strip() for cell in row]):
+            names = header
+            continue
         if len(row) != len(names):
             raise InvalidInputError(f"{where} has {len(row)} fields, expected {len(names)}: {', '.join(names)}")
         yield where, {name: value for name, cell in zip(names, row, strict=True) if (value := cell.strip()) or name == "time_s"}
@@ -101,7 +110,7 @@ def _request(where: str, row: dict[str, Any]) -> TracedRequest:
 def _number(where: str, name: str, value: Any) -> float:
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
         raise InvalidInputError(f"{where}: {name} is {value!r}, expected a number")

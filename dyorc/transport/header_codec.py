@@ -5,6 +5,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from dyorc.core.decode_errors import DECODE_ERRORS
 from dyorc.errors import TransportError
 from dyorc.transport.column_codec import Frame
 
@@ -38,7 +39,7 @@ class HeaderCodec(Generic[Message]):
         """
         try:
             message = self._decoder.decode(frame)
-        except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        except DECODE_ERRORS as error:
             raise TransportError(f"a header of {len(frame)} bytes is not a message: {error}") from error
         if isinstance(message, self._greetings) and message.version != self._version:
             raise TransportError(f"{self._speaker(message)} speaks version {message.version}, expected {self._version}")

@@ -5,7 +5,7 @@ addresses, reach other nodes (`zmq_link`).
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, Self
+from typing import Protocol, Self, TypeAlias
 
 from dyorc.config import LinkConfig
 from dyorc.transport.column_codec import Frame
@@ -16,6 +16,9 @@ from dyorc.transport.wake_up import WakeUp
 from dyorc.transport.zmq_caller import ZmqCallerLink
 from dyorc.transport.zmq_link import DealerLink, RouterLink
 from dyorc.transport.zmq_security import ClusterKeys
+
+Received: TypeAlias = Callable[[Sequence[Frame]], None]
+Lost: TypeAlias = Callable[[str], None]
 
 
 class OrchestratorEnd(Protocol):
@@ -81,6 +84,46 @@ class CallerEnd(Protocol):
         ...
 
 
+class Carrier(Protocol):
+    """Makes the ends of links. The arguments are those of `listen`, `dial` and `call`."""
+
+    def listen(self, address: str, config: LinkConfig, callbacks: LinkCallbacks, keys: ClusterKeys | None) -> OrchestratorEnd: ...
+
+    def dial(self, address: str, config: LinkConfig, receive_timeout_s: float, keys: ClusterKeys | None) -> ReplicaEnd: ...
+
+    def call(self, address: str, config: LinkConfig, received: Received, lost: Lost, keys: ClusterKeys | None) -> CallerEnd: ...
+
+
+class _UnixCarrier:
+    def listen(self, address: str, config: LinkConfig, callbacks: LinkCallbacks, keys: ClusterKeys | None) -> OrchestratorEnd:
+        return UnixRouterLink(address, config, callbacks)
+
+    def dial(self, address: str, config: LinkConfig, receive_timeout_s: float, keys: ClusterKeys | None) -> ReplicaEnd:
+        return UnixDealerLink(address, receive_timeout_s)
+
+    def call(self, address: str, config: LinkConfig, received: Received, lost: Lost, keys: ClusterKeys | None) -> CallerEnd:
+        return UnixCallerLink(address, config, received, lost)
+
+
+class _ZmqCarrier:
+    def listen(self, address: str, config: LinkConfig, callbacks: LinkCallbacks, keys: ClusterKeys | None) -> OrchestratorEnd:
+        return RouterLink(address, config, callbacks, keys=keys)
+
+    def dial(self, address: str, config: LinkConfig, receive_timeout_s: float, keys: ClusterKeys | None) -> ReplicaEnd:
+        return DealerLink(address, config, receive_timeout_s, keys=keys)
+
+    def call(self, address: str, config: LinkConfig, received: Received, lost: Lost, keys: ClusterKeys | None) -> CallerEnd:
+        return ZmqCallerLink(address, config, received, lost, keys)
+
+
+CARRIERS: dict[str, Carrier] = {SCHEME: _UnixCarrier(), "": _ZmqCarrier()}
+"""By how an address begins; the first that fits. A test may put a network of its own in place of one."""
+
+
+def _carrier_of(address: str) -> Carrier:
+    return next(carrier for scheme, carrier in CARRIERS.items() if address.startswith(scheme))
+
+
 def listen(
     address: str,
     config: LinkConfig,
@@ -94,23 +137,19 @@ def listen(
         address: Where to listen.
         keys: The cluster's; None only if no other machine can reach the address.
     """
-    if address.startswith(SCHEME):
-        return UnixRouterLink(address, config, callbacks)
-    return RouterLink(address, config, callbacks, keys=keys)
+    return _carrier_of(address).listen(address, config, callbacks, keys)
 
 
 def dial(address: str, config: LinkConfig, receive_timeout_s: float, *, keys: ClusterKeys | None = None) -> ReplicaEnd:
     """Returns a replica's end. The orchestrator need not be there yet."""
-    if address.startswith(SCHEME):
-        return UnixDealerLink(address, receive_timeout_s)
-    return DealerLink(address, config, receive_timeout_s, keys=keys)
+    return _carrier_of(address).dial(address, config, receive_timeout_s, keys)
 
 
 def call(
     address: str,
     config: LinkConfig,
-    received: Callable[[Sequence[Frame]], None],
-    lost: Callable[[str], None],
+    received: Received,
+    lost: Lost,
     *,
     keys: ClusterKeys | None = None,
 ) -> CallerEnd:
@@ -123,6 +162,4 @@ def call(
     Raises:
         TransportError: If no process listens there (with ZeroMQ, `lost` is called instead), or keys are missing.
     """
-    if address.startswith(SCHEME):
-        return UnixCallerLink(address, config, received, lost)
-    return ZmqCallerLink(address, config, received, lost, keys)
+    return _carrier_of(address).call(address, config, received, lost, keys)

@@ -54,11 +54,11 @@ def test_unchanged_code_is_no_new_version(tmp_path: Path) -> None:
         for _ in range(2):
             assert client.deploy(app.target)["is_changed"] is False
         assert client.rollback("flow")["default"] == "1", "one step back, whatever was deployed again"
-        assert client.deploy(app.target, share=0.5)["shares"] == {"2": 0.5}
-        assert client.deploy(app.target, share=0.7)["shares"] == {"2": 0.7}, "the version with this code gets more"
-        assert client.deploy(app.target)["default"] == "2"
+        assert client.deploy(app.target, share=0.5)["shares"] == {"3": 0.5}, "no number comes twice"
+        assert client.deploy(app.target, share=0.7)["shares"] == {"3": 0.7}, "the version with this code gets more"
+        assert client.deploy(app.target)["default"] == "3"
         again = client.deploy(app.target, fresh=True)
-        assert (again["default"], again["versions"]["3"]["programs"]["double"]) == ("3", "double@3"), "what code does not show"
+        assert (again["default"], again["versions"]["4"]["programs"]["double"]) == ("4", "double@4"), "what code does not show"
 
 
 @pytest.mark.parametrize("cells", [1, 2])

@@ -21,7 +21,7 @@ from dyorc.transport.messages import BatchReply, BatchRequest, encode
 from dyorc.transport.tiers import TensorHolder
 from tests.effort import examples
 from tests.exchanges import NODE, Call, TensorPath, tensor_path
-from tests.fuzz.targets import Target
+from tests.fuzz.link_messages import PeerMessages
 from tests.property.test_views import by_numpy, indices
 from tests.property.test_wire import limits, rows
 
@@ -35,10 +35,10 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TensorPath]:
 
 
 @pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PeerMessages]:
     """Yields what is fuzzed."""
     with tensor_path(str(tmp_path_factory.mktemp("fuzzed"))) as opened:
-        yield Target(opened)
+        yield PeerMessages(opened)
 
 
 # What is read is what was written
@@ -151,7 +151,7 @@ shapes = st.lists(sizes, max_size=4).map(tuple)
 
 
 @st.composite
-def hostile_rows(draw: st.DrawFn, target: Target) -> StoredRows:
+def hostile_rows(draw: st.DrawFn, target: PeerMessages) -> StoredRows:
     """Draws a valid piece of which some fields were changed."""
     true = draw(st.sampled_from([part for part in target.blocks if isinstance(part, StoredRows)]))
     near = st.integers(-200, 200)
@@ -172,7 +172,7 @@ def hostile_rows(draw: st.DrawFn, target: Target) -> StoredRows:
 
 @settings(max_examples=examples(400))
 @given(st.data())
-def test_hostile_pieces_are_refused_or_read_within_their_block(target: Target, data: st.DataObject) -> None:
+def test_hostile_pieces_are_refused_or_read_within_their_block(target: PeerMessages, data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from([DType.FP32, DType.BYTES]) | st.sampled_from(list(TENSOR_TYPES)))
     parts = data.draw(st.lists(hostile_rows(target), min_size=1, max_size=3).map(tuple))
     producer = target.producer
@@ -186,7 +186,7 @@ def test_hostile_pieces_are_refused_or_read_within_their_block(target: Target, d
 
 
 @given(st.data())
-def test_damaged_messages_are_refused_or_read_as_others(target: Target, data: st.DataObject) -> None:
+def test_damaged_messages_are_refused_or_read_as_others(target: PeerMessages, data: st.DataObject) -> None:
     header, frames = data.draw(st.sampled_from(list(target.seeds())))
     damaged = [bytearray(part) for part in (header, *frames)]
     for _ in range(data.draw(st.integers(0, 3))):
@@ -203,7 +203,7 @@ def test_damaged_messages_are_refused_or_read_as_others(target: Target, data: st
     target.take(bytes(damaged[0]), [bytes(part) for part in damaged[1:]])
 
 
-def test_undamaged_messages_are_accepted(target: Target) -> None:
+def test_undamaged_messages_are_accepted(target: PeerMessages) -> None:
     for header, frames in target.seeds():
         target.take(header, frames, is_refusal_a_failure=True)
 

@@ -1,5 +1,6 @@
 """Forms in the bodies of requests: ``multipart/form-data`` (RFC 7578), read by python-multipart."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,9 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from dyorc.errors import InvalidInputError
 
 _MAX_FIELDS = 1000
+
+logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
+"""It writes a warning for each malformed form, which any client could fill a disk with. The answer says the same."""
 
 
 @dataclass(frozen=True, slots=True)

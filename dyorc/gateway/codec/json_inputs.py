@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from dyorc.errors import InvalidInputError
 from dyorc.gateway.request_inputs import NO_JSON_FORM, Head, SharedInput, fetch_inputs, from_bytes, read_head, reshape, span_of
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.protocol.parameter_names import BINARY_DATA_SIZE
+from dyorc.protocol.raw import MAX_RANK
 
 
 class Input(msgspec.Struct, forbid_unknown_fields=True):
@@ -112,6 +114,8 @@ def _as_typed(name: str, data: Any, dtype: DType) -> Array:
         array = np.empty(len(flat), dtype=object)
         array[:] = [item.encode() for item in flat]
         return array
+    if _has_text(data):
+        raise refusal
     try:
         values = np.array(data)
     except (ValueError, OverflowError):
@@ -140,6 +144,19 @@ def _as_typed(name: str, data: Any, dtype: DType) -> Array:
     if kind == "f" and not np.isfinite(array).all():  # JSON has no infinity, so an infinite value was too large
         raise InvalidInputError(f"input {name!r} holds a number outside the range of {dtype}: {values.min()} to {values.max()}")
     return array
+
+
+def _has_text(data: list[Any], depth: int = MAX_RANK) -> bool:
+    """Returns whether there is a text among numbers: NumPy would make every element as long as the longest, so a short request
+    could take all memory. Lists nested deeper than an array has dimensions are not looked into; NumPy leaves them as they are.
+    """
+    with suppress(TypeError, OverflowError):  # a sum is the quickest way to see that all are numbers
+        sum(data)
+        return False
+    kinds = set(map(type, data))
+    return str in kinds or (
+        list in kinds and depth > 1 and any(_has_text(part, depth - 1) for part in data if type(part) is list)
+    )
 
 
 def _whole_numbers(data: list[Any]) -> Array | None:

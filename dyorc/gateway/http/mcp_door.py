@@ -23,14 +23,13 @@ from starlette.types import Receive, Scope, Send
 
 from dyorc.authoring.values import content_type_of
 from dyorc.core.arrays import Array
-from dyorc.core.nested_values import odd_numbers
-from dyorc.errors import DyOrcError, InvalidInputError, PermissionDeniedError, RequestCancelledError, UnknownModelError
+from dyorc.errors import DyOrcError, PermissionDeniedError, RequestCancelledError, UnknownModelError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.codec.http_errors import status_of
 from dyorc.gateway.codec.run_values import RunBody, decode_run, encode_run_json
 from dyorc.gateway.http.disconnects import CancelledWithClient
 from dyorc.gateway.http.heads import read_head
-from dyorc.gateway.http.mcp_tools import is_wrapped, tool_schemas
+from dyorc.gateway.http.mcp_tools import encode_arguments, is_wrapped, tool_schemas
 from dyorc.gateway.http.middleware import EXCHANGE, arrival_of, ids_of, tenant_of
 from dyorc.gateway.infer_request import InferRequest
 from dyorc.gateway.origins import note_written
@@ -143,8 +142,7 @@ class _Call:
 
     async def run(self, arguments: dict[str, Any]) -> mcp.CallToolResult:
         """Runs the workflow on arguments by name, and returns its answer."""
-        _refuse_odd_numbers(arguments)
-        body = msgspec.json.encode(arguments)
+        body = encode_arguments(arguments)
         service, model = self._service, self._model
         assert self._context.request is not None
         head = read_head(self._context.request.scope["headers"])
@@ -188,17 +186,6 @@ class _Call:
                     message = block.text if isinstance(block, mcp.TextContent) else None
                     await self._context.session.report_progress(len(blocks), None, message)
         return blocks
-
-
-def _refuse_odd_numbers(arguments: dict[str, Any]) -> None:
-    """Refuses NaN and infinity, which the SDK reads although JSON does not have them: as JSON, they would become null.
-
-    Raises:
-        InvalidInputError: If there is one; names the argument.
-    """
-    for name, value in arguments.items():
-        for number in odd_numbers(value):
-            raise InvalidInputError(f"argument {name!r} holds {number}, expected a number that JSON has")
 
 
 def _tool(model: Model) -> mcp.Tool:

@@ -1,9 +1,14 @@
 """Workflows as tools: the JSON Schemas of their arguments and answers, as the Model Context Protocol wants them. Without I/O."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+import msgspec
 
 from dyorc.authoring.signature import OutputKind
 from dyorc.authoring.spec import ValueSpec
+from dyorc.core.nested_values import odd_numbers
+from dyorc.errors import InvalidInputError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.http.run_description import answer_schema, parameters_schema
 
@@ -13,6 +18,19 @@ class ToolSchemas(NamedTuple):
 
     arguments: dict[str, Any]
     answer: dict[str, Any] | None
+
+
+def encode_arguments(arguments: Mapping[str, Any]) -> bytes:
+    """Returns the arguments of a call as JSON.
+
+    Raises:
+        InvalidInputError: If one is NaN or infinity, which the SDK reads although JSON does not have them; names the
+            argument. They would become null.
+    """
+    for name, value in arguments.items():
+        for number in odd_numbers(value):
+            raise InvalidInputError(f"argument {name!r} holds {number}, expected a number that JSON has")
+    return msgspec.json.encode(arguments)
 
 
 def tool_schemas(model: Model) -> ToolSchemas:

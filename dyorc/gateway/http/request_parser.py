@@ -95,6 +95,7 @@ class _Parser(Protocol):
     def should_upgrade(self) -> bool: ...
 
 
+_VERSIONS = frozenset({"1.0", "1.1"})
 _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 """Headers that say how long a body is."""
 
@@ -177,6 +178,8 @@ class RequestParser:
         raw_path, query = self._target()
         path = raw_path.decode("ascii")
         version = self._parser.get_http_version()
+        if version not in _VERSIONS:  # httptools also reads 0.9, which is a line without a version, and 2.0
+            raise self._refused(HttpRefusal(400, "http", MALFORMED))
         self._check_host(headers, version)
         self.num_missing_bytes = sum(int(value) for name, value in headers if name == b"content-length")  # there is one at most
         self._keeps_alive = self._parser.should_keep_alive()

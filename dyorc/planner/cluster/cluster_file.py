@@ -48,7 +48,6 @@ highest counts. `at_bytes_per_s` and `is_everywhere` are those of `CollectiveCos
 """
 
 import json
-import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from ipaddress import ip_address
@@ -64,6 +63,7 @@ from dyorc.planner.cluster.value_ranges import MAX_DEVICES
 from dyorc.planner.plan.steps import Algorithm, ChannelKind, CollectiveKind
 from dyorc.planner.whole_file import write_whole
 from dyorc.system.toml_lines import lines_of
+from dyorc.system.toml_text import parse_toml
 
 _COMMUNICATING = (
     CollectiveKind.ALL_REDUCE,
@@ -93,10 +93,10 @@ def cluster_from_toml(text: str, where: str = "cluster") -> Cluster:
         PlanError: As `load_cluster`.
     """
     try:
-        content = tomllib.loads(text)
-    except ValueError as error:  # of tomllib, or of Python about whole numbers of thousands of digits
+        content, lines = parse_toml(text), lines_of(text)
+    except ValueError as error:
         raise PlanError(f"{where} is no TOML: {error}") from error
-    top = Table(content, (), lines_of(text), where)
+    top = Table(content, (), lines, where)
     name = top.text("name")
     flops_per_multiply_add = top.rate("flops_per_multiply_add", 2.0)
     source = top.text("source", "")

@@ -1,7 +1,6 @@
 """The content of a plan file as structs, and the conversion of plans to it and back. plan_file.py reads and writes files."""
 
-import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from math import isfinite
 from typing import Any, Generic, Literal, TypeVar, assert_never
 
@@ -9,10 +8,11 @@ import msgspec
 
 from dyorc.core.plan_head import FORMAT, VERSION, InferenceRow, MeshRow
 from dyorc.errors import PlanError
-from dyorc.planner.plan.layout import Layout, Mesh, MeshAxis
+from dyorc.planner.plan.layout import Mesh, MeshAxis
+from dyorc.planner.plan.layout_text import layout_of
 from dyorc.planner.plan.plan import Inference, Kernel, Limit, ModuleCheck, Network, Overlap, Placed, Plan, Provenance, SearchEnd
 from dyorc.planner.plan.steps import Algorithm, Apply, ChannelKind, Collective, CollectiveKind, Edge, Step, Transfer
-from dyorc.planner.program import PARTIAL, REPLICATE, Argument, Placement, Shard, Value, ValueKind, ValueRef
+from dyorc.planner.program import Argument, Value, ValueKind, ValueRef
 from dyorc.planner.program.graph import Dtype, OutputShape, OutputStart
 
 _NO_OUTPUT = -1
@@ -330,7 +330,7 @@ def plan_of(document: Document) -> Plan:
 class _Reader:
     def __init__(self, document: Document) -> None:
         self._document = document
-        self._layouts = [_layout(text, f"layouts[{number}]") for number, text in enumerate(document.layouts)]
+        self._layouts = [layout_of(text, f"layouts[{number}]") for number, text in enumerate(document.layouts)]
         self._edges: dict[int, list[Edge]] = {}
         for number, source, target, kind, slot in document.edges:
             if not isinstance(_at(document.steps, number, "edges: step"), TransferRow):
@@ -464,27 +464,6 @@ def _network(row: NetworkRow | None) -> Network | None:
 def _mesh(row: MeshRow) -> Mesh:
     axes = tuple(MeshAxis(name=name, size=size, is_time=is_time) for name, size, is_time in row.axes)
     return Mesh(name=row.name, axes=axes, ranks=tuple(row.ranks))
-
-
-def _layout(text: str, place: str) -> Layout:
-    return tuple(_placement(part, place) for part in text.split("|")) if text else ()
-
-
-def _placement(text: str, place: str) -> Placement:
-    if text in _WITHOUT_SIZES:
-        return _WITHOUT_SIZES[text]
-    if match := re.fullmatch(r"S(\d+)(?:\(([\d,*]+)\))?", text):
-        dim, sizes = match.groups()
-        return Shard(int(dim), tuple(size for run in sizes.split(",") for size in _run(run)) if sizes else None)
-    raise PlanError(f"{place}: expected a placement such as R, P or S0(8*4,6); found {text!r}")
-
-
-_WITHOUT_SIZES: Mapping[str, Placement] = {"R": REPLICATE, "P": PARTIAL}
-
-
-def _run(text: str) -> tuple[int, ...]:
-    size, _, count = text.partition("*")
-    return (int(size or 0),) * int(count or 1)
 
 
 def _read(argument: Any, inputs: Sequence[str], place: str) -> Argument:

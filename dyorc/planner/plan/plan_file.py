@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from dyorc.core.decode_errors import DECODE_ERRORS
 from dyorc.core.plan_head import VERSION, check_header
 from dyorc.errors import PlanError
 from dyorc.planner.plan.document import Document, document_of, plan_of
@@ -44,7 +45,7 @@ def plan_from_json(text: str) -> Plan:
     check_header(text)
     try:
         document = msgspec.json.decode(text, type=Document)
-    except msgspec.MsgspecError as error:
+    except DECODE_ERRORS as error:
         raise PlanError(f"this is no plan of version {VERSION}: {error}") from error
     digest = _digest(document)
     if digest != document.digest:

@@ -21,6 +21,7 @@ from typing import Any, Literal
 import msgspec
 import torch
 
+from dyorc.core.decode_errors import DECODE_ERRORS
 from dyorc.errors import CheckpointError
 from dyorc.planner.plan import Plan, Region, extents, overlap, within
 from dyorc.planner.program import ValueKind
@@ -176,7 +177,7 @@ def read_index(folder: Path) -> Index:
         index = msgspec.json.decode(path.read_bytes(), type=Index)
     except OSError as error:
         raise CheckpointError(f"{folder} holds no checkpoint: {path.name} cannot be read: {error}") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except DECODE_ERRORS as error:
         raise CheckpointError(f"{path} is not the index of a checkpoint: {error}") from error
     for name, value in index.values.items():
         num_found = sum(prod(extents(piece.region)) for piece in index.pieces if piece.value == name)

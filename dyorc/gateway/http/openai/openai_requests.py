@@ -1,5 +1,6 @@
 """Requests of OpenAI's API: read, checked against their types, and turned into each other."""
 
+import re
 from collections.abc import Collection, Sequence
 from typing import Any, TypeAlias, TypeVar
 
@@ -7,6 +8,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from dyorc.core.arrays import Array
+from dyorc.core.nested_values import odd_numbers
 from dyorc.gateway.codec.json_counts import count_values
 from dyorc.gateway.http.openai.openai_errors import OpenAiFault
 from dyorc.gateway.http.openai.openai_models import request_array
@@ -19,6 +21,8 @@ Request = TypeVar("Request", bound=BaseModel)
 
 _MAX_VALUES = 250_000
 """That many are read in a tenth of a second; 100 times as many, which fit into the largest body, hold up a server for ten."""
+_MAY_BE_INFINITE = re.compile(rb"[0-9][eE]\+?[0-9]{3}|[0-9]{309}")
+"""Finds all numbers that the parser makes infinite, although it is told to refuse infinity."""
 _MAX_STOPS = 16
 _MAX_SHOWN_CHARS = 100
 
@@ -27,7 +31,8 @@ def read_fields(body: bytes | memoryview) -> dict[str, Any]:
     """Returns the fields of a body, read by the parser that reads them again for the workflow, so both have the same limits.
 
     Raises:
-        OpenAiFault: If it is not a JSON object, nested more than 200 levels deep, or has too many values.
+        OpenAiFault: If it is not a JSON object, nested more than 200 levels deep, has too many values, or a number that is
+            too large.
     """
     raw = bytes(body)
     if count_values(raw, _MAX_VALUES) > _MAX_VALUES:
@@ -41,6 +46,8 @@ def read_fields(body: bytes | memoryview) -> dict[str, Any]:
         raise OpenAiFault(f"the request's JSON is malformed: {text}") from None
     if not isinstance(fields, dict):
         raise OpenAiFault(f"the request's JSON is {type(fields).__name__}, expected an object")
+    if _MAY_BE_INFINITE.search(raw) and any(odd_numbers(fields)):
+        raise OpenAiFault("the request's JSON holds a number that is too large; workflows would get null for it")
     return fields  # pyright: ignore[reportUnknownVariableType]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from dyorc.core.decode_errors import DECODE_ERRORS
 from dyorc.core.plan_head import Header
 from dyorc.errors import PlanError
 from dyorc.planner.plan.plan_file import plan_from_json, plan_to_json
@@ -52,7 +53,7 @@ def is_merged(path: Path) -> bool:
     """Whether a file says that it holds merged jobs."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Header).format == FORMAT
-    except msgspec.MsgspecError:
+    except DECODE_ERRORS:
         return False
 
 
@@ -87,7 +88,7 @@ def read_merged(path: Path) -> MergedJobs:
     """
     try:
         document = msgspec.json.decode(path.read_bytes(), type=MergedPlansDocument)
-    except msgspec.MsgspecError as error:
+    except DECODE_ERRORS as error:
         raise PlanError(f"{path}: these are no merged plans, or only a part of them: {error}") from error
     if (document.format, document.version) != (FORMAT, VERSION):
         actual = f"{document.format!r}, version {document.version}"
@@ -97,6 +98,9 @@ def read_merged(path: Path) -> MergedJobs:
             f"{path}: the merged plans were changed after they were written: expected digest {document.digest!r}, "
             f"found {digest!r}"
         )
+    resources = {phase.resource for row in document.jobs for phase in row.phases}
+    if unknown := sorted(resources - {resource.name.lower() for resource in Resource}):
+        raise PlanError(f"{path}: a phase uses {unknown[0]!r}, expected devices or network")
     jobs = tuple(
         MergedJob(
             name=row.name,

@@ -1,9 +1,11 @@
-"""What is fuzzed: anything that a peer may send, read as the orchestrator and a replica do.
+"""What a peer sends over a link, read as the orchestrator and a replica do.
 
-`Target.take` is one function for Hypothesis (`tests/property/test_stored_columns.py`) and for Atheris (`fuzz_messages.py`).
+An input is a message: how many frames, the length of the header and of each frame, and then all of them.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from dyorc.core.tensor import DType
 from dyorc.errors import TransportError
 from dyorc.transport.column_codec import Column, ColumnHeader, Frame, Rows, StoredColumn, StoredRows
 from dyorc.transport.inbox import Inbox
+from dyorc.transport.message_packing import unpack
 from dyorc.transport.messages import (
     BatchFailure,
     BatchReply,
@@ -20,8 +23,11 @@ from dyorc.transport.messages import (
     InputsLost,
     Loading,
     Message,
+    Packed,
     Park,
     Parked,
+    PartFeed,
+    PartReply,
     ReleaseBlocks,
     ReplicaHello,
     ReplicaWelcome,
@@ -33,7 +39,9 @@ from dyorc.transport.messages import (
 )
 from dyorc.transport.tier_routes import Routes
 from dyorc.transport.tiers import ByteSpan, TensorHolder
-from tests.exchanges import TensorPath
+from dyorc.transport.unix_framing import MessageReader, pack
+from tests.exchanges import TensorPath, tensor_path
+from tests.fuzz.contract import FuzzTarget, check
 
 _ALIGNMENT = 64
 """A block whose tensors differ in length is a multiple of this."""
@@ -42,7 +50,7 @@ MAX_ROWS = 2**17
 """Far more calls than a batch has; what a message makes of itself beyond that would be an attack on memory."""
 
 
-class Target:
+class PeerMessages:
     """Takes any message. Holds one block of numbers and one of texts that messages may point to.
 
     Raises:
@@ -68,15 +76,16 @@ class Target:
         try:
             message = decode(header)
             decode(encode(message))
-            if isinstance(message, BatchRequest):
-                self._as_replica(message, frames)
-            elif isinstance(message, BatchReply):
-                self._as_orchestrator(message, frames)
+            for each, own in unpack(message, frames):
+                if isinstance(each, BatchRequest | PartFeed):
+                    self._as_replica(each, own)
+                elif isinstance(each, BatchReply | PartReply):
+                    self._as_orchestrator(each, own)
         except TransportError:
             if is_refusal_a_failure:
                 raise
 
-    def _as_replica(self, message: BatchRequest, frames: Sequence[bytes]) -> None:
+    def _as_replica(self, message: BatchRequest | PartFeed, frames: Sequence[bytes]) -> None:
         inbox = Inbox(self._routes)
         buffers: list[Frame] = [memoryview(bytearray(frame)) for frame in frames]
         try:
@@ -86,7 +95,7 @@ class Target:
         finally:
             inbox.done()
 
-    def _as_orchestrator(self, message: BatchReply, frames: Sequence[bytes]) -> None:
+    def _as_orchestrator(self, message: BatchReply | PartReply, frames: Sequence[bytes]) -> None:
         """Has the orchestrator and another replica read what this one claims to have written."""
         calls = self._path.tensors.refs("producer", message.columns, frames)
         assert len(calls) <= MAX_ROWS
@@ -143,6 +152,12 @@ class Target:
             (Parked("producer", "program", 1, holder), []),
             (Warm(), []),
             (Park(), []),
+            (PartReply("producer", 1, 0, (small, texts), (b"12345678",)), frames),
+            (PartFeed(1, 0, 0, 1, (*self.columns, small), (holder,), True, ("program", "bad", {"a": 1})), frames[:1]),
+            (
+                Packed((BatchReply("producer", 1, (small,), 0.1), BatchFailure("producer", 2, "E", "", "", False)), (1, 0)),
+                frames[:1],
+            ),
         ]
         for message, parts in messages:
             yield encode(message), parts
@@ -165,3 +180,75 @@ def _whole_block(header: ColumnHeader) -> ByteSpan:
 def _bounds(array: Array) -> tuple[int, int]:
     low, high = np.lib.array_utils.byte_bounds(array)
     return int(low), int(high)
+
+
+_MAX_FRAMES = 3
+
+
+def join(header: bytes, frames: Sequence[bytes]) -> bytes:
+    """Returns a message as one input of the fuzzer."""
+    parts = [header, *frames]
+    lengths = b"".join(len(part).to_bytes(2, "little") for part in parts)
+    return bytes([len(frames)]) + lengths + b"".join(parts)
+
+
+def split(data: bytes) -> list[bytes]:
+    """Undoes `join`, and makes something of any input."""
+    num_parts = 1 + (data[0] if data else 0) % (_MAX_FRAMES + 1)
+    at = 1 + 2 * num_parts
+    parts: list[bytes] = []
+    for number in range(num_parts):
+        length = int.from_bytes(data[1 + 2 * number : 3 + 2 * number], "little")
+        parts.append(data[at : at + length])
+        at += length
+    return parts
+
+
+def build(folder: Path) -> FuzzTarget:
+    """Returns the target."""
+    stack = ExitStack()
+    reader = PeerMessages(stack.enter_context(tensor_path(str(folder), arena_bytes=2**20)))
+
+    def read(data: bytes) -> None:
+        header, *frames = split(data)
+        reader.take(header, frames, is_refusal_a_failure=True)
+
+    seeds = tuple(join(header, frames) for header, frames in reader.seeds())
+    return FuzzTarget(name="link_messages", read=read, errors=(TransportError,), seeds=seeds, close=stack.close)
+
+
+# The stream of a Unix socket
+
+
+def _messages_in(data: bytes, piece_bytes: int) -> tuple[list[list[bytes]], str | None]:
+    receiver = MessageReader()
+    messages: list[list[bytes]] = []
+    at = 0
+    while at < len(data) and receiver.error is None:
+        space = receiver.space()[:piece_bytes]
+        piece = data[at : at + len(space)]
+        space[: len(piece)] = piece
+        at += len(piece)
+        messages += [[bytes(frame) for frame in frames] for frames in receiver.take(len(piece))]
+    return messages, None if receiver.error is None else str(receiver.error)
+
+
+def _read_stream(data: bytes) -> None:
+    whole = _messages_in(data, 2**30)
+    check(_messages_in(data, 7) == whole, "in pieces of 7 bytes it is read as other messages")
+    for frames in whole[0]:
+        packed = b"".join(pack(frames))
+        check(_messages_in(packed, 2**30) == ([frames], None), f"{frames} came back otherwise")
+
+
+def build_stream() -> FuzzTarget:
+    """Returns the target for the stream of a Unix socket."""
+    messages = [[b"header"], [b"h", b"x" * 40, b""], [b"", b"", b""]]
+    seeds = [b"".join(pack(frames)) for frames in messages]
+    return FuzzTarget(
+        name="unix_streams",
+        read=_read_stream,
+        errors=(),
+        seeds=(*seeds, b"".join(seeds)),
+        words=(b"DyO1", b"\0" * 8, b"\xff" * 8),
+    )

@@ -1,0 +1,29 @@
+"""The simulation of the whole server (`tests/whole_server`): a seed holds what is promised and repeats byte for byte."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_REPOSITORY = Path(__file__).parents[2]
+_COMMAND = [sys.executable, "-m", "tests.whole_server"]
+
+
+def test_a_seed_holds_and_repeats_byte_for_byte() -> None:
+    running = [
+        subprocess.Popen([*_COMMAND, "--seed", "7"], cwd=_REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    (first, complaints), (second, _) = (process.communicate() for process in running)
+    assert [process.returncode for process in running] == [0, 0], complaints
+    assert len(first.splitlines()) > 100
+    assert first == second
+
+
+@pytest.mark.real
+def test_a_mistake_made_on_purpose_is_noticed() -> None:
+    command = [*_COMMAND, "--seed", "1", "--mutant", "taken_lease"]
+    ran = subprocess.run(command, cwd=_REPOSITORY, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert "got the lease" in ran.stderr

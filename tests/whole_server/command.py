@@ -1,0 +1,190 @@
+"""The command: runs seeds, each in a child of this process that has imported everything, and adds up what they saw."""
+
+import argparse
+import contextlib
+import json
+import os
+import resource
+import select
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from tests.whole_server.mutants import MUTANTS
+from tests.whole_server.run import run_seed
+
+_LIMIT_S = 60
+"""Of the processor's time, for a seed."""
+_SHOW_EVERY_S = 5.0
+_NUM_SERIES = 3
+_MAX_SEEDS = 100
+"""In a series, until a mistake has to be noticed."""
+
+
+class Child:
+    """A child process that runs a seed."""
+
+    def __init__(self, seed: int, root: str, log_path: str | None, mutant: str) -> None:
+        self.seed = seed
+        self.folder = tempfile.mkdtemp(dir=root)
+        self._received = b""
+        self.descriptor, theirs = os.pipe()
+        sys.stdout.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self.descriptor)
+            _be_child(seed, self.folder, theirs, log_path, mutant)
+        os.close(theirs)
+
+    def read(self) -> bool:
+        """Reads what it says; False at the end."""
+        data = os.read(self.descriptor, 1 << 16)
+        self._received += data
+        return bool(data)
+
+    def result(self) -> dict[str, Any]:
+        """Returns what it saw, once it has ended."""
+        os.close(self.descriptor)
+        _, status = os.waitpid(self.pid, 0)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        if not self._received:
+            return {"seed": self.seed, "wrong": [f"the child ended with status {status}"]}
+        return json.loads(self._received)
+
+
+def _be_child(seed: int, folder: str, descriptor: int, log_path: str | None, mutant: str) -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (_LIMIT_S, _LIMIT_S))
+    try:
+        if mutant:
+            MUTANTS[mutant]()
+        with open(log_path or os.devnull, "w") as log:
+            result = run_seed(seed, folder, lambda line: print(line, file=log))
+            log.write(json.dumps({name: result[name] for name in ("seed", "wrong", "steps", "digest")}) + "\n")
+        os.write(descriptor, json.dumps(result).encode())
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+        sys.stderr.flush()
+    os._exit(0)
+
+
+def results(seeds: Sequence[int], num_children: int, log_path: str | None = None, mutant: str = "") -> Generator[dict[str, Any]]:
+    """Runs seeds side by side, and yields what each has seen.
+
+    Args:
+        log_path: Where the log goes; None: nowhere.
+        mutant: The mistake to make; empty: none.
+    """
+    waiting = list(reversed(seeds))
+    children: dict[int, Child] = {}
+    root = tempfile.mkdtemp(prefix="dyorc-sim-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+    try:
+        while waiting or children:
+            while waiting and len(children) < num_children:
+                child = Child(waiting.pop(), root, log_path, mutant)
+                children[child.descriptor] = child
+            readable, _, _ = select.select(list(children), [], [], 1.0)
+            for descriptor in readable:
+                if not children[descriptor].read():
+                    yield children.pop(descriptor).result()
+    finally:
+        for child in children.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGKILL)
+            child.result()
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def main(arguments: list[str]) -> int:
+    """Runs what the command line says; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.whole_server", description="The whole server under one seed.")
+    parser.add_argument("--seeds", type=int, default=0, metavar="N", help="run N seeds")
+    parser.add_argument("--first", type=int, default=1, metavar="K", help="the first of them")
+    parser.add_argument("--seed", type=int, metavar="K", help="run one seed, and print its log")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="seeds that run side by side")
+    parser.add_argument("--mutant", choices=MUTANTS, default="", help="make this mistake on purpose")
+    parser.add_argument("--mutants", action="store_true", help="make each mistake, and see how soon it is noticed")
+    options = parser.parse_args(arguments)
+    if options.mutants:
+        return _run_mutants(options.first, options.jobs)
+    if options.seed is not None:
+        return _run_one(options.seed, options.mutant)
+    return _run_many(range(options.first, options.first + (options.seeds or 20)), options.jobs, options.mutant)
+
+
+def _run_mutants(first: int, num_children: int) -> int:
+    """Makes each mistake in several series of seeds, and looks how many each takes until it is noticed."""
+    figures: dict[str, Any] = {}
+    for name in MUTANTS:
+        seeds, took_s, text = list[int](), list[float](), ""
+        for number in range(_NUM_SERIES):
+            series = range(first + number * _MAX_SEEDS, first + (number + 1) * _MAX_SEEDS)
+            num_seeds, series_s, text = _until_noticed(series, num_children, name)
+            seeds.append(num_seeds)
+            took_s.append(series_s)
+            if not text:
+                break
+        figures[name] = {"noticed": bool(text), "seeds": statistics.median(seeds), "took_s": round(statistics.median(took_s), 1)}
+        print(f"{name}: {figures[name]} {text}", flush=True)
+    missed = [name for name, figure in figures.items() if not figure["noticed"]]
+    print(json.dumps({"mutants": len(MUTANTS), "missed": missed, "figures": figures}))
+    return bool(missed)
+
+
+def _until_noticed(seeds: Sequence[int], num_children: int, mutant: str) -> tuple[int, float, str]:
+    """Returns how many seeds it took to notice a mistake, how long, and what was noticed; empty if nothing was."""
+    began_s = time.monotonic()
+    with contextlib.closing(results(seeds, num_children, mutant=mutant)) as running:
+        for number, result in enumerate(running, 1):
+            if result["wrong"]:
+                return number, time.monotonic() - began_s, result["wrong"][0]
+    return len(seeds), time.monotonic() - began_s, ""
+
+
+def _run_one(seed: int, mutant: str) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/log"
+        (result,) = results([seed], 1, path, mutant)
+        with open(path) as log:
+            shutil.copyfileobj(log, sys.stdout)
+    for text in result["wrong"]:
+        print(f"WRONG: {text}", file=sys.stderr)
+    return bool(result["wrong"])
+
+
+def _run_many(seeds: Sequence[int], num_children: int, mutant: str) -> int:
+    began_s = shown_s = time.monotonic()
+    faults, outcomes = Counter[str](), Counter[str]()
+    virtual_s, num_steps, failed, num_done = 0.0, 0, list[int](), 0
+    for result in results(seeds, num_children, mutant=mutant):
+        num_done += 1
+        faults.update(result.get("faults", {}))
+        outcomes.update(result.get("outcomes", {}))
+        virtual_s += result.get("virtual_s", 0.0)
+        num_steps += result.get("steps", 0)
+        if result["wrong"]:
+            failed.append(result["seed"])
+            print(f"seed {result['seed']}: {'; '.join(result['wrong'][:3])}")
+            option = f" --mutant {mutant}" if mutant else ""
+            print(f"  repeat it: python -m tests.whole_server --seed {result['seed']}{option}", flush=True)
+        if time.monotonic() - shown_s > _SHOW_EVERY_S:
+            shown_s = time.monotonic()
+            print(
+                f"{num_done} of {len(seeds)} seeds, {len(failed)} failed, {num_done / (shown_s - began_s):.1f} a second",
+                flush=True,
+            )
+    took_s = time.monotonic() - began_s
+    figures = {
+        "seeds": num_done, "failed": failed, "took_s": round(took_s, 1), "seeds_per_s": round(num_done / took_s, 2),
+        "virtual_s": round(virtual_s), "steps": num_steps, "faults": dict(sorted(faults.items())),
+        "outcomes": dict(sorted(outcomes.items())),
+    }  # fmt: skip
+    print(json.dumps(figures))
+    return bool(failed)

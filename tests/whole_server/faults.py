@@ -1,0 +1,139 @@
+"""Faults, drawn from the seed: processes die and stop, connections break, clocks jump, the disk fails."""
+
+from collections import Counter
+from collections.abc import Callable
+
+from tests.whole_server.disk import BROKEN, FULL, SLOW, Disk
+from tests.whole_server.served import MOMENTS
+from tests.whole_server.servers import Place, Troupe
+from tests.whole_server.world import ProcessState, World, current_thread
+
+_MEAN_PAUSE_S = 1.5
+_LONGEST_STOP_S = 6.0
+_LONGEST_PARTITION_S = 4.0
+_LONGEST_JUMP_S = 20.0
+_LONGEST_DISK_TROUBLE_S = 3.0
+_EFFECT_RATIO, _COMMIT_RATIO = 0.1, 0.01
+"""How often a process dies or stops right after an effect, or a commit."""
+_MOMENT_S = 0.01
+
+
+class FaultPlan:
+    """Lets faults happen until `until_s`; then everything is mended.
+
+    Attributes:
+        counts: How often each kind happened.
+    """
+
+    def __init__(self, world: World, troupe: Troupe, disk: Disk, until_s: float) -> None:
+        self._world = world
+        self._troupe = troupe
+        self._disk = disk
+        self._until_s = until_s
+        self._rate = world.chance.choice((0.0, 0.5, 1.0, 2.0))
+        self.counts: Counter[str] = Counter()
+
+    def begin(self) -> None:
+        """Begins."""
+        self._world.call_later(self._until_s - self._world.elapsed_s, self._mend)
+        if self._rate:
+            self._plan_next()
+            MOMENTS.append(lambda: self._moment(_EFFECT_RATIO))
+            self._disk.committed = lambda: self._moment(_COMMIT_RATIO)
+
+    def _plan_next(self) -> None:
+        self._world.call_later(self._world.chance.expovariate(self._rate / _MEAN_PAUSE_S), self._strike)
+
+    def _strike(self) -> None:
+        if self._world.elapsed_s >= self._until_s:
+            return
+        kinds: list[Callable[[], str]] = [
+            self._kill, self._kill, self._stop, self._terminate, self._cut, self._part, self._jump, self._spoil,
+        ]  # fmt: skip
+        kind = self._world.chance.choice(kinds)()
+        self._count(kind)
+        self._plan_next()
+
+    def _moment(self, ratio: float) -> None:
+        """Lets the running process die or stop soon, now and then: between an effect or a commit and what follows."""
+        chance, thread = self._world.chance, current_thread()
+        if thread is None or chance.random() >= ratio or self._world.elapsed_s >= self._until_s:
+            return
+        places = [place for place in self._troupe.places if place.process is thread.process]
+        if places:
+            strike = chance.choice((self._kill, self._kill, self._stop))
+            self._world.call_later(chance.uniform(0, _MOMENT_S), lambda: self._count(strike(places[0])))
+
+    def _count(self, kind: str) -> None:
+        if kind:
+            self.counts[kind] += 1
+
+    def _place(self) -> Place:
+        return self._world.chance.choice(self._troupe.places)
+
+    def _kill(self, place: Place | None = None) -> str:
+        place = place or self._place()
+        if not place.is_up or place.process is None:
+            return ""
+        self._world.kill(place.process)
+        return f"kill {'gateway' if place.is_gateway else 'orchestrator'}"
+
+    def _stop(self, place: Place | None = None) -> str:
+        place = place or self._place()
+        process = place.process
+        if process is None or process.state is not ProcessState.RUNNING:
+            return ""
+        stop_s = self._world.chance.uniform(0.1, _LONGEST_STOP_S)
+        self._world.log("stops", process=process.name, for_s=round(stop_s, 3))
+        self._world.stop(process)
+        self._world.call_later(stop_s, lambda: self._world.resume(process))
+        return f"stop {'gateway' if place.is_gateway else 'orchestrator'}"
+
+    def _terminate(self) -> str:
+        place = self._place()
+        if place.process is None or place.process.state is not ProcessState.RUNNING or place.end is None:
+            return ""
+        self._world.log("terminates", process=place.process.name)
+        place.end()
+        return f"terminate {'gateway' if place.is_gateway else 'orchestrator'}"
+
+    def _cut(self) -> str:
+        ends = [end for end in self._troupe.network.links if not end.is_closed]
+        if not ends:
+            return ""
+        end = self._world.chance.choice(ends)
+        self._world.log("cuts a link", of=end.process.name, to=end.peer.process.name)
+        self._troupe.network.cut(end)
+        return "cut link"
+
+    def _part(self) -> str:
+        one, other = self._world.chance.sample(self._troupe.places, 2)
+        if one.process is None or other.process is None or one.is_gateway == other.is_gateway:
+            return ""
+        self._world.log("parts", one=one.process.name, other=other.process.name)
+        self._troupe.network.part(one.process, other.process)
+        self._world.call_later(self._world.chance.uniform(0.1, _LONGEST_PARTITION_S), self._troupe.network.heal)
+        return "partition"
+
+    def _jump(self) -> str:
+        jump_s = self._world.chance.uniform(-_LONGEST_JUMP_S, _LONGEST_JUMP_S)
+        self._world.log("the wall clock jumps", by_s=round(jump_s, 3))
+        self._world.wall_shift_ns += int(jump_s * 1e9)
+        return "clock jump"
+
+    def _spoil(self) -> str:
+        trouble = self._disk.trouble = self._world.chance.choice((FULL, BROKEN, SLOW))
+        self._world.log("the disk is in trouble", trouble=repr(trouble))
+        self._world.call_later(self._world.chance.uniform(0.05, _LONGEST_DISK_TROUBLE_S), self._mend_disk)
+        return f"disk: {trouble}"
+
+    def _mend_disk(self) -> None:
+        self._disk.trouble = ""
+
+    def _mend(self) -> None:
+        self._world.log("the faults are over")
+        self._mend_disk()
+        self._troupe.network.heal()
+        for place in self._troupe.places:
+            if place.process is not None:
+                self._world.resume(place.process)

@@ -1,0 +1,108 @@
+"""What is watched while a run goes on: leases and job ends in the order of the store, and the parts of each server."""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial, wraps
+from typing import Any, TypeVar
+
+from dyorc.cluster.gateway_server import GatewayServer
+from dyorc.cluster.remote_backend import RemoteBackend
+from dyorc.gateway.service import InferenceService
+from dyorc.leader_election.leadership import Leadership
+from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.store import sqlite_jobs, sqlite_leases
+from tests.whole_server.world import ProcessState, VirtualProcess, World, current_thread
+
+T = TypeVar("T")
+
+_PARTS = (InferenceService, RemoteBackend, Orchestrator, GatewayServer, Leadership)
+
+
+@dataclass
+class Observed:
+    """What was seen.
+
+    Attributes:
+        parts: The parts that were made, with their process.
+        wrong: What must not have happened.
+        num_leads: How often a lead was won.
+        job_ends: How often each job has ended.
+    """
+
+    world: World
+    parts: list[tuple[VirtualProcess, Any]] = field(default_factory=list[tuple[VirtualProcess, Any]])
+    wrong: list[str] = field(default_factory=list[str])
+    num_leads: int = 0
+    job_ends: Counter[str] = field(default_factory=Counter[str])
+    _holder: str = ""
+    _fence: int = 0
+    _renewed_s: float = 0.0
+    _lease_s: float = 0.0
+
+    def begin(self) -> None:
+        """Watches from now on, for as long as this process of the operating system lives."""
+        for kind in _PARTS:
+            self._note_made(kind)
+        leases: Any = sqlite_leases
+        leases._acquire = partial(self._acquire, leases._acquire)
+        leases._renew = partial(self._renew, leases._renew)
+        leases._release = partial(self._release, leases._release)
+        jobs: Any = sqlite_jobs
+        jobs.finish = partial(self._finish, jobs.finish)
+
+    def living(self, kind: type[T]) -> list[T]:
+        """Returns the parts of one kind in processes that live."""
+        return [part for process, part in self.parts if isinstance(part, kind) and process.state is not ProcessState.DEAD]
+
+    def _note_made(self, kind: Any) -> None:
+        made = kind.__init__
+
+        @wraps(made)
+        def noting(part: Any, *args: Any, **kwargs: Any) -> None:
+            thread = current_thread()
+            assert thread is not None
+            self.parts.append((thread.process, part))
+            made(part, *args, **kwargs)
+
+        kind.__init__ = noting
+
+    # Leases: the store's word, in its order
+
+    def _acquire(
+        self, real: Callable[..., int | None], connection: sqlite3.Connection, name: str, owner: str, lease_s: float, above: int,
+        now_s: float,
+    ) -> int | None:  # fmt: skip
+        fence = real(connection, name, owner, lease_s, above, now_s)
+        if fence is None:
+            return None
+        if owner != self._holder:
+            self.num_leads += 1
+            if self._holder and self._renewed_s <= now_s < self._renewed_s + self._lease_s:
+                self.wrong.append(f"{owner} got the lease with fence {fence} while {self._holder} held it")
+            if fence <= self._fence:
+                self.wrong.append(f"fence {fence} was given to {owner} after fence {self._fence}")
+        self._holder, self._fence, self._renewed_s, self._lease_s = owner, fence, now_s, lease_s
+        return fence
+
+    def _renew(
+        self, real: Callable[..., bool], connection: Any, name: str, owner: str, lease_s: float, held: Any, now_s: float
+    ) -> bool:
+        is_ours = real(connection, name, owner, lease_s, held, now_s)
+        if is_ours:
+            if owner != self._holder and held.fence <= self._fence:
+                self.wrong.append(f"{owner} renewed fence {held.fence} after {self._holder} had got fence {self._fence}")
+            self._holder, self._fence, self._renewed_s, self._lease_s = owner, held.fence, now_s, lease_s
+        return is_ours
+
+    def _release(self, real: Callable[..., None], connection: Any, name: str, owner: str, fence: int, now_s: float) -> None:
+        real(connection, name, owner, fence, now_s)
+        if owner == self._holder and fence == self._fence:
+            self._holder = ""
+
+    def _finish(self, real: Callable[..., bool], connection: Any, held: Any, *rest: Any) -> bool:
+        has_ended = real(connection, held, *rest)
+        if has_ended:
+            self.job_ends[held.job.id] += 1
+        return has_ended

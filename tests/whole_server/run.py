@@ -1,0 +1,141 @@
+"""One run of a seed, in a process of its own that ends with it."""
+
+import asyncio
+import gc
+import logging
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from dyorc.transport import link
+from tests.whole_server.checks import faults_of
+from tests.whole_server.clients import Client, Ledger
+from tests.whole_server.disk import Disk
+from tests.whole_server.faults import FaultPlan
+from tests.whole_server.network import Network
+from tests.whole_server.observed import Observed
+from tests.whole_server.patches import seed_randomness
+from tests.whole_server.servers import Place, Troupe, prepare
+from tests.whole_server.virtual_loop import VirtualPolicy
+from tests.whole_server.world import World
+
+_NUM_GATEWAYS = _NUM_ORCHESTRATORS = 2
+_NUM_CLIENTS = 3
+_FAULTS_S = 15.0
+_MAX_S = 120.0
+_MAX_LINES = 3000
+
+
+def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, Any]:
+    """Runs a seed. Returns what was seen, and under ``wrong`` what should not have been."""
+    gc.disable()
+    collector: Any = gc
+    collector.freeze = collector.collect = lambda *_: 0
+    tempfile.tempdir = folder
+    seed_randomness(seed)
+    num_lines = 0
+
+    def write_line(line: str) -> None:
+        nonlocal num_lines
+        num_lines += 1
+        write(line.replace(folder, "FOLDER"))
+
+    world = World(seed, write_line)
+    network = Network(world)
+    carriers: Any = link.CARRIERS
+    carriers[link.SCHEME] = _carrier(network)
+    asyncio.set_event_loop_policy(VirtualPolicy(world, network))
+    prepare()
+    disk, observed = Disk(world), Observed(world)
+    disk.begin()
+    observed.begin()
+    _log_to(world)
+    gateways = [Place(f"gateway-{number}", number) for number in range(_NUM_GATEWAYS)]
+    orchestrators = [Place(f"orchestrator-{number}", number) for number in range(_NUM_ORCHESTRATORS)]
+    troupe = Troupe(world, network, folder, [*gateways, *orchestrators])
+    ledger = Ledger()
+    for place in troupe.places:
+        troupe.start(place)
+    until_s = world.elapsed_s + _FAULTS_S
+    ports = [place.port for place in gateways]
+    clients = [Client(world, ledger, number + 1, seed, ports, until_s).start() for number in range(_NUM_CLIENTS)]
+    plan = FaultPlan(world, troupe, disk, until_s)
+    plan.begin()
+    left = set(clients)
+    for client in clients:
+
+        def ended(client: Any = client) -> None:
+            left.discard(client)
+            if not left:
+                world.call_later(5.0, world.end)
+
+        client.on_end.append(ended)
+    wrong: list[str] = []
+    try:
+        if not world.run(_MAX_S):
+            wrong.append(f"not at rest after {world.elapsed_s:.0f} s: {sorted(process.name for process in left)} go on")
+    except Exception as error:
+        wrong.append(f"{type(error).__name__}: {error}")
+    wrong += faults_of(troupe, ledger, clients, observed)
+    if num_lines > _MAX_LINES:
+        wrong.append(f"{num_lines} lines of log, expected at most {_MAX_LINES}")
+    return {
+        "seed": seed,
+        "wrong": wrong,
+        "virtual_s": round(world.elapsed_s, 3),
+        "steps": world.num_steps,
+        "digest": world.digest,
+        "faults": dict(plan.counts),
+        "leads": observed.num_leads,
+        "outcomes": dict(ledger.outcomes()),
+    }
+
+
+def _carrier(network: Network) -> Any:
+    from tests.whole_server.links import VirtualCarrier
+
+    return VirtualCarrier(network)
+
+
+class _Lines:
+    """A logger of structlog that writes to a world's log."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self._world = world
+        self.name = name
+
+    def msg(self, line: str) -> None:
+        """Writes one."""
+        self._world.log(line)
+
+    debug = info = warning = error = critical = exception = msg
+
+
+class _Handler(logging.Handler):
+    """Writes the lines of libraries to a world's log."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.WARNING)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging.Handler.emit`."""
+        self._world.log(f"{record.name}: {record.getMessage()}")
+        if record.exc_info:
+            self._world.log(logging.Formatter().formatException(record.exc_info).replace("\n", " | "))
+
+
+def _log_to(world: World) -> None:
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(key_order=["level", "event"], sort_keys=True),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=lambda *args: _Lines(world, str(args[0]) if args else ""),
+        cache_logger_on_first_use=False,
+    )
+    logging.root.handlers[:] = [_Handler(world)]

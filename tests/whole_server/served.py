@@ -1,0 +1,92 @@
+"""The workflows of the simulation, and what plain Python says of them."""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Int
+
+import dyorc
+
+Number = Int[np.ndarray, ""]
+Numbers = Int[np.ndarray, " batch"]
+
+EFFECTS: list[int] = []
+"""The world outside: what `write_down` was given, in order."""
+MOMENTS: list[Callable[[], None]] = []
+"""Called when an effect happens."""
+
+
+@dyorc.program(in_process=True, max_batch_size=8)
+def squares(x: Numbers) -> Numbers:
+    """Squares, in a few milliseconds."""
+    time.sleep(0.002 + 0.001 * len(x))
+    return x * x
+
+
+@dyorc.program(in_process=True, max_batch_size=4)
+def halves(x: Numbers) -> Numbers:
+    """Halves, slowly."""
+    time.sleep(0.02)
+    return x // 2
+
+
+@dyorc.program(in_process=True, max_batch_size=4, pure=False)
+def write_down(x: Numbers) -> Numbers:
+    """Has an effect."""
+    time.sleep(0.001)
+    EFFECTS.extend(x.tolist())
+    for call in MOMENTS:
+        call()
+    time.sleep(0.004)
+    return x + 1
+
+
+@dyorc.workflow
+async def decided(x: Number) -> Number:
+    """Takes one branch or the other."""
+    half = halves(x)
+    if await dyorc.when(half, lambda value: int(value) % 3 != 0, likely=True):
+        return squares(half)
+    return halves(squares(x))
+
+
+@dyorc.workflow
+async def fanned(x: Number) -> Number:
+    """Makes calls side by side."""
+    parts = [squares(np.asarray(int(await x) + step)) for step in range(4)]
+    return np.asarray(sum([int(await part) for part in parts]))
+
+
+@dyorc.workflow
+async def looped(x: Number) -> Number:
+    """Halves until little is left."""
+    while await dyorc.when(x, lambda value: int(value) > 20):
+        x = halves(x)
+    return squares(x)
+
+
+@dyorc.workflow
+async def noted(x: Number) -> Number:
+    """Has an effect, after a call that may be repeated."""
+    await squares(x)
+    return write_down(x)
+
+
+ALL = (decided, fanned, looped, noted)
+TARGETS = tuple(f"tests.whole_server.served:{workflow.name}" for workflow in ALL)
+
+
+def _looped(x: int) -> int:
+    while x > 20:
+        x //= 2
+    return x * x
+
+
+PLAIN: dict[str, Callable[[int], int]] = {
+    "decided": lambda x: (x // 2) ** 2 if (x // 2) % 3 else x * x // 2,
+    "fanned": lambda x: sum((x + step) ** 2 for step in range(4)),
+    "looped": _looped,
+    "noted": lambda x: x + 1,
+}
+"""What each workflow answers."""

@@ -1,0 +1,122 @@
+"""The servers of a run: the composition roots of `dyorc gateway` and `dyorc orchestrator`, each in a virtual process."""
+
+import asyncio
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+
+from dyorc.config import Settings
+from dyorc.gateway.http import http_server
+from dyorc.server import orchestrator_process
+from dyorc.server.gateway_process import serve_gateway
+from dyorc.server.stop_signals import StopSignals
+from tests.whole_server.network import Network, VirtualSocket
+from tests.whole_server.served import TARGETS
+from tests.whole_server.world import ProcessState, VirtualProcess, World
+
+LEASE_S = 3.0
+FIRST_PORT = 7001
+
+
+def settings_in(folder: str, port: int) -> Settings:
+    """Returns the settings of a server whose store and arenas are in a folder."""
+    return Settings.model_validate(
+        {
+            "in_process": True,
+            "store": f"sqlite://{folder}/store.db",
+            "cluster": {"lease_s": LEASE_S},
+            "transport": {"arena_folder": folder, "arena_bytes": 2**22, "inline_limit_bytes": 2**16},
+            "gateway": {"port": port, "grpc": False, "drain_timeout_s": 5.0},
+            "telemetry": {"page": False, "metrics": False},
+        }
+    )
+
+
+def prepare() -> None:
+    """Puts virtual sockets in place of bound ones."""
+    http: Any = http_server
+    http.bind = lambda host, port: VirtualSocket(port)
+
+
+@dataclass
+class Place:
+    """Where a server runs: one process after the other.
+
+    Attributes:
+        name: Such as ``gateway-1``.
+        process: The present one; None before the first.
+        num_starts: How often it was started.
+        is_wanted: Whether it is started again when it ends.
+        end: Ends its process as SIGTERM does; None before that is possible.
+    """
+
+    name: str
+    number: int
+    process: VirtualProcess | None = None
+    num_starts: int = 0
+    is_wanted: bool = True
+    end: Callable[[], object] | None = None
+
+    @property
+    def is_gateway(self) -> bool:
+        """Whether it is a gateway's place, not an orchestrator's."""
+        return self.name.startswith("gateway")
+
+    @property
+    def port(self) -> int:
+        """Where its gateway listens."""
+        return FIRST_PORT + self.number
+
+    @property
+    def is_up(self) -> bool:
+        """Whether its process is not dead."""
+        return self.process is not None and self.process.state is not ProcessState.DEAD
+
+
+@dataclass
+class Troupe:
+    """All servers.
+
+    Attributes:
+        places: Gateways first.
+        exits: How processes ended that were not killed.
+    """
+
+    world: World
+    network: Network
+    folder: str
+    places: list[Place]
+    exits: list[str] = field(default_factory=list[str])
+
+    def start(self, place: Place) -> None:
+        """Starts a place's next process."""
+        place.num_starts += 1
+        place.end = None
+        run = self._run_gateway if place.is_gateway else self._run_orchestrator
+        process = place.process = self.world.start_process(f"{place.name}#{place.num_starts}", lambda: asyncio.run(run(place)))
+        process.on_end.append(lambda: self._ended(place, process))
+
+    def _ended(self, place: Place, process: VirtualProcess) -> None:
+        if not process.was_killed and process.exit != "ended":
+            self.exits.append(f"{process.name}: {process.exit}")
+        self.world.call_later(self.world.chance.uniform(0.1, 1.5), lambda: self._start_again(place))
+
+    def _start_again(self, place: Place) -> None:
+        if place.is_wanted and not place.is_up:
+            self.start(place)
+
+    async def _run_gateway(self, place: Place) -> None:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        async with serve_gateway(settings_in(self.folder, place.port)) as server:
+            self.world.log("listens", url=server.url)
+            place.end = lambda: loop.call_soon_threadsafe(stop.set)
+            await stop.wait()
+
+    async def _run_orchestrator(self, place: Place) -> None:
+        console = Console(file=io.StringIO())
+        settings, signals, loop = settings_in(self.folder, 0), StopSignals(), asyncio.get_running_loop()
+        place.end = lambda: loop.call_soon_threadsafe(signals.receive)
+        await signals.run(lambda has_started: orchestrator_process.serve_group(TARGETS, settings, console, signals, has_started))

@@ -3,6 +3,8 @@
 Clients read them from a file of TOML, and the server reads them again.
 """
 
+import math
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -12,7 +14,7 @@ import msgspec
 from dyorc.errors import ConfigurationError, InvalidInputError
 from dyorc.system.toml_text import read_toml
 
-_Positive: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
+_Positive: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=sys.float_info.max)]
 _Ratio: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 _Percent: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=100)]
@@ -164,7 +166,20 @@ def _reason_of(text: str, values: Mapping[str, Any]) -> str:
     value: Any = values
     for name in key.split(".") if key else []:
         value = value.get(name) if isinstance(value, Mapping) else value
-    return f"{key or 'the whole'} is {value!r}, {problem[0].lower()}{problem[1:]}"
+    if value == math.inf:
+        return f"{key} is inf, expected a finite number"
+    return f"{key or 'the whole'} is {value!r}, {_in_words(problem)}"
+
+
+def _in_words(problem: str) -> str:
+    """Returns what msgspec expected, in the words of who writes TOML; its types are JSON's, and a rule may be left out."""
+    text = f"{problem[0].lower()}{problem[1:]}".partition(", got ")[0].replace(" | null", "")
+    for kind, words in _KINDS.items():
+        text = text.replace(f"`{kind}`", words)
+    return text
+
+
+_KINDS = {"float": "a number", "int": "a whole number", "object": "a table", "array": "an array", "str": "a text"}
 
 
 def _known_keys(section: str) -> list[str]:

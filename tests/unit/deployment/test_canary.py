@@ -117,16 +117,18 @@ def test_a_step_has_a_shortest_and_a_longest_time() -> None:
     [
         ({"latency": {"max_p98_s": 1}}, "'latency.max_p98_s' is no rule; known are latency.max_p50_factor, "),
         ({"stepps": [10]}, "'stepps' is no rule; known are steps, min_requests, "),
-        ({"latency": {"max_p99_factor": "fast"}}, "latency.max_p99_factor is 'fast', expected"),
-        ({"latency": {"max_p99_factor": -1}}, "latency.max_p99_factor is -1, expected `float` > 0"),
+        ({"latency": {"max_p99_factor": "fast"}}, "latency.max_p99_factor is 'fast', expected a number"),
+        ({"latency": {"max_p99_factor": -1}}, "latency.max_p99_factor is -1, expected a number > 0"),
         ({"latency": {"max_p99_factor": float("nan")}}, "latency.max_p99_factor is nan, expected"),
-        ({"latency": 3}, "latency is 3, expected `object`"),
-        ({"errors": {"max_ratio": 2}}, "errors.max_ratio is 2, expected `float` <= 1"),
+        ({"latency": {"max_p50_factor": float("inf")}}, "latency.max_p50_factor is inf, expected a finite number"),
+        ({"max_step_s": float("inf"), "errors": {"max_ratio": 0.1}}, "max_step_s is inf, expected a finite number"),
+        ({"latency": 3}, "latency is 3, expected a table"),
+        ({"errors": {"max_ratio": 2}}, "errors.max_ratio is 2, expected a number <= 1"),
         ({"errors": {"max_ratio": True}}, "errors.max_ratio is True, expected"),
-        ({"min_requests": 0, "errors": {"max_ratio": 0.1}}, "min_requests is 0, expected `int` >= 1"),
+        ({"min_requests": 0, "errors": {"max_ratio": 0.1}}, "min_requests is 0, expected a whole number >= 1"),
         ({"steps": [], "errors": {"max_ratio": 0.1}}, r"steps is [], expected per cents that grow"),
         ({"steps": [50, 10], "errors": {"max_ratio": 0.1}}, "steps is [50.0, 10.0], expected per cents that grow"),
-        ({"steps": [10, 110], "errors": {"max_ratio": 0.1}}, "steps is [10, 110], expected `float` <= 100"),
+        ({"steps": [10, 110], "errors": {"max_ratio": 0.1}}, "steps is [10, 110], expected a number <= 100"),
         ({"min_step_s": 9, "max_step_s": 5, "errors": {"max_ratio": 0.1}}, "min_step_s is 9, expected at most max_step_s, 5"),
         ({}, "there is nothing to judge by; expected at least one of latency.max_p50_factor, "),
         ({"differences": {"min_compared": 5}}, "there is nothing to judge by"),
@@ -136,6 +138,7 @@ def test_bad_rules_name_the_key(values: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         read_rules(values)
     assert f"canary rules: {text}" in str(caught.value)
+    assert "null" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,12 @@ class RequestInfo(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
             _deadline_ns=deadline_ns,
         )  # fmt: skip
 
+    def __repr__(self) -> str:
+        return (
+            f"RequestInfo(id={self.id!r}, tenant={self.tenant!r}, priority={self.priority}, trace={self.trace!r}, "
+            f"headers={dict(self._headers)!r})"
+        )
+
     @property
     def headers(self) -> Mapping[str, str]:
         """Headers of its HTTP request, or metadata of its gRPC call, as far as the setting ``gateway.shown_headers`` names them;

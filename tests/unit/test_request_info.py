@@ -57,6 +57,7 @@ def test_it_is_read_only() -> None:
     with pytest.raises(TypeError):
         info.headers["x-a"] = "2"  # pyright: ignore[reportIndexIssue]
     assert info.headers == {"x-a": "1"}
+    assert repr(info) == "RequestInfo(id='a', tenant='', priority=0, trace=None, headers={'x-a': '1'})"
     assert info.deadline_s is None
     assert info.left_s is None
 

@@ -115,9 +115,9 @@ def early_answer() -> None:
 
 @_mutant
 def forgotten_ticket() -> None:
-    """A request that fails keeps its place among those that are admitted."""
+    """A job keeps its place among the requests that are admitted."""
     ticket: Any = admission.Ticket
-    ticket.__exit__ = lambda self, kind, error, trace: self.release() if kind is None else None
+    ticket.__exit__ = lambda self, kind, error, trace: None
 
 
 @_mutant

@@ -121,6 +121,7 @@ def main(arguments: list[str]) -> int:
         help="make these mistakes, by default all, and see how soon each is noticed",
     )
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing is left behind
     for module in _NEEDED:
         importlib.import_module(module)
     if options.mutants is not None:

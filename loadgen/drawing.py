@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from dyorc.core.arrays import numpy_dtype
+from dyorc.core.decode_errors import DECODE_ERRORS
 from dyorc.core.tensor import FLOATS, DType
 from dyorc.protocol.api_paths import grpc_path, model_path
 from dyorc.protocol.metadata import ModelMetadata, TensorMetadata
@@ -169,7 +170,7 @@ def _over_http(spec: TargetSpec) -> ModelMetadata:
         if answer.status_code != 200:
             raise ValueError(f"{url} answered {answer.status_code}, expected the model's metadata: {answer.text[:200]}")
         return msgspec.json.decode(answer.content, type=ModelMetadata)
-    except (httpx.HTTPError, msgspec.DecodeError) as error:
+    except (httpx.HTTPError, *DECODE_ERRORS) as error:
         raise ValueError(f"{url} returned no metadata: {type(error).__name__}: {error}") from error
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import msgspec
 
+from dyorc.core.decode_errors import DECODE_ERRORS
 from dyorc.protocol.api_paths import MODEL_STATISTICS, STATISTICS, STATUS, model_path
 from loadgen.results import ServerFigures
 from loadgen.targets.base import TargetSpec
@@ -88,7 +89,7 @@ class StatisticsWatch:
                 else:
                     return None
                 models = msgspec.json.decode(answer.content, type=_Statistics).model_stats
-            except (httpx.HTTPError, msgspec.DecodeError):
+            except (httpx.HTTPError, *DECODE_ERRORS):
                 return None
             batches = {
                 (model.name, batch.batch_size): (batch.compute_infer.count, batch.compute_infer.ns)
@@ -103,7 +104,7 @@ def _speculation(client: httpx.Client) -> dict[str, float]:
     try:
         answer = client.get(STATUS)
         status: Any = msgspec.json.decode(answer.content) if answer.status_code == 200 else {}
-    except (httpx.HTTPError, msgspec.DecodeError):
+    except (httpx.HTTPError, *DECODE_ERRORS):
         return {}
     counts = status.get("speculation", {}) if isinstance(status, dict) else {}
     if not isinstance(counts, dict):

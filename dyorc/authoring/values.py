@@ -5,6 +5,7 @@ a file. So it takes every way that tensors take. pydantic checks, reads and writ
 """
 
 import io
+import re
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
@@ -187,20 +188,40 @@ class ValueType:
     def _as_json(self, value: Any, label: str) -> bytes:
         checked = self._validated(lambda: self.adapter.validate_python(value, by_alias=True, by_name=True), label)
         try:
-            raw = self.adapter.dump_json(checked, fallback=_plain, **self._writing)
-            num_odd = self._num_odd(checked) if b"null" in raw else 0
+            raw = self._written(checked)
+            is_lossy = self._loses_numbers(checked, raw)
         except Exception as error:
             raise InvalidInputError(f"{label}: {type(value).__name__} cannot be written as JSON: {error}") from None
-        if num_odd and num_odd != self._num_odd_in(raw):
-            raise InvalidInputError(
-                f"{label}: {type(value).__name__} {_short(value)} holds NaN or infinity, which JSON does not have; give its "
-                f"class the pydantic configuration ser_json_inf_nan='strings'"
-            )
+        if is_lossy:
+            raise _lost_numbers(value, label)
         return raw
+
+    def _from_json(self, raw: bytes, label: str) -> Any:
+        value = self._read(raw, label)
+        if self._may_lose_numbers and _may_be_odd(raw) and self._loses_numbers(value, self._written(value)):
+            raise _lost_numbers(value, label)
+        return value
+
+    def _written(self, checked: Any) -> bytes:
+        return self.adapter.dump_json(checked, fallback=_plain, **self._writing)
+
+    def _read(self, raw: bytes, label: str) -> Any:
+        return self._validated(lambda: self.adapter.validate_json(raw, by_alias=True, by_name=True), label)
+
+    @cached_property
+    def _may_lose_numbers(self) -> bool:
+        """Whether it has numbers and a class, whose own configuration says how they are written: by default, NaN as null."""
+        kinds = {str(part.get("type")) for part in _parts_of(self.adapter.core_schema)}
+        return not kinds.isdisjoint({"model", "dataclass", "typed-dict"}) and not kinds.isdisjoint({"float", "any"})
+
+    def _loses_numbers(self, checked: Any, raw: bytes) -> bool:
+        """Returns whether numbers in a value are NaN or infinite and something else once it is written and read again."""
+        num_odd = self._num_odd(checked) if b"null" in raw else 0
+        return num_odd > 0 and num_odd != self._num_odd_in(raw)
 
     def _num_odd_in(self, raw: bytes) -> int:
         try:
-            return self._num_odd(self.decode(raw, ""))
+            return self._num_odd(self._read(raw, ""))
         except InvalidInputError:  # null where only a number is allowed
             return 0
 
@@ -227,7 +248,7 @@ class ValueType:
             case ContentKind.IMAGE:
                 return open_image(raw, label)
             case ContentKind.JSON:
-                return self._validated(lambda: self.adapter.validate_json(raw, by_alias=True, by_name=True), label)
+                return self._from_json(raw, label)
 
     def _validated(self, validate: Callable[[], Any], label: str) -> Any:
         from pydantic import ValidationError
@@ -248,6 +269,22 @@ class ValueType:
 
 _JSON_CONFIG: Any = {"ser_json_inf_nan": "strings", "ser_json_bytes": "base64", "val_json_bytes": "base64"}
 """JSON has neither NaN nor bytes."""
+
+
+_LONG_EXPONENT = re.compile(rb"[eE]\+?\d{3}")
+
+
+def _may_be_odd(raw: bytes) -> bool:
+    """Returns whether JSON may hold what is read as NaN or infinity: a text such as "NaN", or a number such as 1e999."""
+    lower = raw.lower()
+    return b"nan" in lower or b"inf" in lower or _LONG_EXPONENT.search(raw) is not None
+
+
+def _lost_numbers(value: Any, label: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{label}: {type(value).__name__} {_short(value)} holds NaN or infinity, which JSON does not have; give its class the "
+        f"pydantic configuration ser_json_inf_nan='strings'"
+    )
 
 
 def _parts_of(schema: Any) -> Iterator[dict[str, Any]]:

@@ -106,6 +106,8 @@ def _parse_url(url: str) -> httpx.URL:
 def _checked(headers: Mapping[str, str], own: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yields a user's headers, with names in lower case."""
     for name, value in headers.items():
+        if not isinstance(name, str) or not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance] -- a mistake that people make
+            raise ValueError(f"header {name!r} is {value!r}, expected a text for its name and a text for its value")
         lower = name.lower()
         if lower in own or lower in _OWN or lower.startswith("content-"):
             raise ValueError(f"header {name!r} is set by the client itself")

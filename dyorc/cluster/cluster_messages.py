@@ -8,12 +8,14 @@ from collections.abc import Callable
 from typing import Any, Self, TypeAlias
 
 import msgspec
+from pydantic import ValidationError
 
 from dyorc.authoring.signature import StaticValue
+from dyorc.config import LogsConfig
 from dyorc.core.request import RequestFacts
 from dyorc.core.tensor import BlockId
 from dyorc.core.trace_context import TraceContext
-from dyorc.errors import InvalidInputError
+from dyorc.errors import InvalidInputError, TransportError
 from dyorc.models.offers import Offer
 from dyorc.protocol.deployment_changes import Deploy, DeploymentChange, Rollback, Undeploy
 from dyorc.transport.column_codec import ColumnHeader
@@ -101,6 +103,17 @@ class SetLogs(msgspec.Struct, frozen=True, array_like=True, tag=8):
     """Gateway: apply these log settings (`LogsConfig`) to your replicas."""
 
     values: dict[str, Any]
+
+    def unpack(self) -> LogsConfig:
+        """Returns the settings.
+
+        Raises:
+            TransportError: If they are none.
+        """
+        try:
+            return LogsConfig.model_validate(self.values)
+        except ValidationError as error:
+            raise TransportError(f"a gateway sent settings of logs that are none: {error}") from error
 
 
 class Change(msgspec.Struct, frozen=True, array_like=True, tag=9):

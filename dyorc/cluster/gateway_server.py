@@ -8,14 +8,13 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Self
 
 import msgspec
 import structlog
 from msgspec.structs import replace
-from pydantic import ValidationError
 
 from dyorc.answering.tensor_exchange import OWN, has_stored
 from dyorc.cluster import packing
@@ -49,7 +48,7 @@ from dyorc.cluster.cluster_messages import (
 from dyorc.cluster.control_server import ControlServer
 from dyorc.cluster.effect_announcements import EffectAnnouncements, SuspendedRequests
 from dyorc.cluster.gateway_sessions import GatewaySession, GatewaySessions, RemoteRequest, identity_of
-from dyorc.config import LinkConfig, LogsConfig
+from dyorc.config import LinkConfig
 from dyorc.core.request import Terms
 from dyorc.core.tensor import BlockId, TensorRef
 from dyorc.engine.actions import AnswerPart, AnswerRequest
@@ -211,8 +210,8 @@ class GatewayServer:
                 self.control.start_change(session, message)
             case DrainReply(number=number):
                 self.control.confirm_drained(session, number)
-            case SetLogs(values=values):
-                self._orchestrator.set_logs(_logs_of(values))
+            case SetLogs():
+                self._orchestrator.set_logs(message.unpack())
             case _:
                 raise TransportError(f"a gateway sent {type(message).__name__} a second time")
 
@@ -427,10 +426,3 @@ def _failed(request_id: int, error: Exception, story: dict[str, Any] | None = No
 
 def _replicas_of(shown: dict[str, Any]) -> set[str]:
     return {name for _, _, replicas, _ in shown.values() for name in replicas}
-
-
-def _logs_of(values: Mapping[str, Any]) -> LogsConfig:
-    try:
-        return LogsConfig.model_validate(values)
-    except ValidationError as error:
-        raise TransportError(f"a gateway sent settings of logs that are none: {error}") from error

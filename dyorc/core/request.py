@@ -45,6 +45,13 @@ def counted_name(workflow: str, terms: Terms) -> str:
     return f"{workflow} (shadow)" if terms.is_shadow else workflow
 
 
+class RequestClient(msgspec.Struct, frozen=True, array_like=True):
+    """Who sent a request, and with which priority."""
+
+    tenant: str
+    priority: int
+
+
 class RequestFacts(msgspec.Struct, frozen=True, array_like=True):
     """What is known of a request besides its terms and inputs.
 
@@ -52,11 +59,13 @@ class RequestFacts(msgspec.Struct, frozen=True, array_like=True):
         request_id: As its client knows it.
         trace: Its span, or its caller's if it has none.
         headers: The ones that the settings choose, with names in lower case.
+        client: Who sent the request, if it is a copy, whose own terms are others; None: its terms say so.
     """
 
     request_id: str = ""
     trace: TraceContext | None = None
     headers: tuple[tuple[str, str], ...] = ()
+    client: RequestClient | None = None
 
 
 class RequestInfo(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -79,10 +88,17 @@ class RequestInfo(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     @classmethod
     def of(cls, facts: RequestFacts, terms: Terms, deadline_ns: int | None) -> "RequestInfo":
         """Returns what code may know of a request with a deadline on the monotonic clock."""
+        client = facts.client or terms
         return cls(
-            id=facts.request_id, tenant=terms.tenant, priority=terms.priority, trace=facts.trace, _headers=facts.headers,
+            id=facts.request_id, tenant=client.tenant, priority=client.priority, trace=facts.trace, _headers=facts.headers,
             _deadline_ns=deadline_ns,
         )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return (
+            f"RequestInfo(id={self.id!r}, tenant={self.tenant!r}, priority={self.priority}, trace={self.trace!r}, "
+            f"headers={dict(self._headers)!r})"
+        )
 
     @property
     def headers(self) -> Mapping[str, str]:

@@ -14,6 +14,8 @@ from dyorc.protocol.canary_rules import CanaryRules
 
 _MAX_PAST = 16
 """How many changes can be undone."""
+_MAX_DIGITS = 15
+"""Longer names of digits are names like others: they would not fit into the store's integers."""
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +104,8 @@ class ModelHistory(msgspec.Struct, frozen=True):
         now: What is loaded; None: nothing.
         past: The earlier assignments, the latest last.
         origin: The target that the server was started with; empty: it was deployed later.
-        verdict: What came out of the last version that was judged.
+        verdict: What came out of the last version that was judged; None while another is.
+        last_number: The largest number that has been a version's name, whether it can still be reached or not.
     """
 
     versions: Mapping[str, Version]
@@ -110,6 +113,7 @@ class ModelHistory(msgspec.Struct, frozen=True):
     past: tuple[TrafficAssignment, ...] = ()
     origin: str = ""
     verdict: CanaryVerdict | None = None
+    last_number: int = 0
 
     def __post_init__(self) -> None:
         if misnamed := [name for name, version in self.versions.items() if version.version != name]:
@@ -224,29 +228,32 @@ class ModelHistory(msgspec.Struct, frozen=True):
         return self if self.now is None else msgspec.structs.replace(self, now=None, past=self._grown())
 
     def roll_back(self) -> "ModelHistory":
-        """Returns the history as it was before its last change.
+        """Returns the history as it was before its last change. A version that was judged then is not judged now: who rolls back
+        wants less of a new version, and a judging could promote it again.
 
         Raises:
             ConflictError: If there was none.
         """
         if not self.past:
             raise ConflictError("there is no earlier deployment to roll back to")
-        return self._trimmed(msgspec.structs.replace(self, now=self.past[-1], past=self.past[:-1]))
+        now = msgspec.structs.replace(self.past[-1], canary=None)
+        return self._trimmed(msgspec.structs.replace(self, now=now, past=self.past[:-1]))
 
     def _changed(self, now: TrafficAssignment, versions: Mapping[str, Version] | None = None) -> "ModelHistory":
         versions = self.versions if versions is None else versions
-        past = self.past if now == self.now else self._grown()
-        return self._trimmed(msgspec.structs.replace(self, now=now, past=past, versions=versions))
+        past = self.past if now == self.now or _is_judged_anew(self.now, now) else self._grown()
+        verdict = self.verdict if now.canary is None else None
+        return self._trimmed(msgspec.structs.replace(self, now=now, past=past, versions=versions, verdict=verdict))
 
     def _grown(self) -> tuple[TrafficAssignment, ...]:
         return self.past if self.now is None else (*self.past, self.now)[-_MAX_PAST:]
 
     @staticmethod
     def _trimmed(line: "ModelHistory") -> "ModelHistory":
-        """Forgets versions that no rollback can reach."""
+        """Forgets versions that no rollback can reach, but not their numbers."""
         needed = {version for lineup in (*line.past, line.now) if lineup is not None for version in lineup.versions}
         versions = {name: version for name, version in line.versions.items() if name in needed}
-        return msgspec.structs.replace(line, versions=versions)
+        return msgspec.structs.replace(line, versions=versions, last_number=_largest_number(line))
 
 
 class DeploymentState(msgspec.Struct, frozen=True):
@@ -317,7 +324,20 @@ def check_share(share: float, name: str = "share") -> float:
     return share
 
 
+def _is_judged_anew(before: TrafficAssignment | None, now: TrafficAssignment) -> bool:
+    """Returns whether the judging of a version begins again, with other rules or steps. Like a step, that is no history: a
+    rollback leads to what was before the first judging."""
+    if before is None or before.canary is None or now.canary is None:
+        return False
+    return before.canary.version == now.canary.version
+
+
 def next_version(line: ModelHistory | None) -> str:
-    """Returns a name for the next version: the number after the largest one that is a version's name."""
-    numbers = [int(name) for name in (line.versions if line is not None else ()) if name.isdecimal()]
-    return str(max(numbers, default=0) + 1)
+    """Returns a name for the next version: the number after the largest one that has been a version's name. No number comes
+    twice, since counts, records and logs know versions by their names."""
+    return str((0 if line is None else _largest_number(line)) + 1)
+
+
+def _largest_number(line: ModelHistory) -> int:
+    numbers = (int(name) for name in line.versions if name.isdecimal() and len(name) <= _MAX_DIGITS)
+    return max((line.last_number, *numbers))

@@ -11,6 +11,7 @@ from dyorc.authoring.spec import TensorSpec, ValueSpec
 from dyorc.authoring.values import ContentKind
 from dyorc.config import ShadowConfig
 from dyorc.core.arrays import Array, dtype_of, same_array
+from dyorc.core.decode_errors import DECODE_ERRORS
 
 _ABSENT = object()
 
@@ -59,7 +60,7 @@ def _difference_of_floats(expected: Array, array: Array, config: ShadowConfig) -
 def _difference_of_json(expected: bytes, data: bytes, config: ShadowConfig) -> str:
     try:
         place = _unlike_place(msgspec.json.decode(expected), msgspec.json.decode(data), config, "")
-    except (msgspec.DecodeError, RecursionError):
+    except DECODE_ERRORS:
         place = None if expected == data else ""
     return "" if place is None else f"differs at {place!r}" if place else "differs"
 

@@ -132,9 +132,9 @@ def caller_in_headers(headers: Iterable[Header]) -> TraceContext | None:
     parent = state = b""
     for name, value in headers:
         if name == TRACEPARENT_NAME:
-            parent = value
+            parent = parent or value
         elif name == TRACESTATE_NAME:
-            state = value
+            state = state or value
     return caller_of(parent, state) if parent else None
 
 
@@ -144,5 +144,8 @@ def caller_of(parent: bytes, state: bytes) -> TraceContext | None:
 
 def caller_in_metadata(metadata: Any) -> TraceContext | None:
     """Returns the caller's span, from a gRPC call's metadata."""
-    values = {name: value for name, value in metadata or () if name in (TRACEPARENT, TRACESTATE) and isinstance(value, str)}
+    values: dict[str, str] = {}
+    for name, value in metadata or ():
+        if name in (TRACEPARENT, TRACESTATE) and isinstance(value, str):
+            values.setdefault(name, value)
     return read_traceparent(values[TRACEPARENT], values.get(TRACESTATE, "")) if TRACEPARENT in values else None

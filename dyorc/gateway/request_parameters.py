@@ -1,10 +1,12 @@
 """The reserved parameters of inference requests, for all protocols."""
 
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from dyorc.errors import InvalidInputError, UnsupportedError
+from dyorc.protocol import header_names
+from dyorc.protocol.header_names import Header
 from dyorc.protocol.parameter_names import BINARY_DATA_OUTPUT, PRIORITY, SEQUENCES, TIMEOUT
 
 _MAX_SHOWN_BITS = 128
@@ -12,6 +14,8 @@ _LEAST, _MOST = -(2**63), 2**63 - 1
 _MOST_FLOAT = int(sys.float_info.max)
 MAX_PRIORITY = 2**31 - 1
 _MAX_TIMEOUT_US = 2**50
+_MAX_DIGITS = 18
+_PRIORITY_HEADER = header_names.PRIORITY.encode()
 
 
 def check_parameters(parameters: Mapping[str, Any], floats: Collection[str]) -> None:
@@ -76,3 +80,23 @@ def priority_of(parameters: Mapping[str, Any]) -> int:
     if not isinstance(priority, int) or isinstance(priority, bool) or not 0 <= priority <= MAX_PRIORITY:
         raise InvalidInputError(f"parameter 'priority' is {priority!r}, expected a number from 0 to {MAX_PRIORITY}")
     return priority
+
+
+def priority_in_headers(headers: Iterable[Header]) -> int:
+    """Returns the priority that a client asks for in headers or in a call's metadata, with names in lower case; 0 if in none.
+
+    Raises:
+        InvalidInputError: If it is malformed.
+    """
+    return next((priority_in_header(value) for name, value in headers if name == _PRIORITY_HEADER), 0)
+
+
+def priority_in_header(value: bytes) -> int:
+    """Returns a priority, from its header.
+
+    Raises:
+        InvalidInputError: If it is malformed.
+    """
+    if not value.isdigit() or len(value) > _MAX_DIGITS or int(value) > MAX_PRIORITY:
+        raise InvalidInputError(f"X-Priority is {value[:40].decode('latin-1')!r}, expected a number from 0 to {MAX_PRIORITY}")
+    return int(value)

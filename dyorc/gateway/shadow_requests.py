@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
+from msgspec.structs import replace
 
 from dyorc.answering.local_answers import own_arrays
 from dyorc.authoring.signature import StaticValue
 from dyorc.config import ShadowConfig
 from dyorc.core.arrays import Array
-from dyorc.core.request import SHADOW_TENANT, Terms
+from dyorc.core.request import SHADOW_TENANT, RequestClient, RequestFacts, Terms
 from dyorc.errors import CapacityError, DyOrcError, RequestCancelledError, UnknownModelError
 from dyorc.gateway.answer_comparison import difference_of
 from dyorc.gateway.backend import Backend
@@ -47,6 +48,7 @@ class RequestCopy:
         outputs: Of the request itself; None until they are known, or if they are too large.
         origin: Where the request came from, if it is recorded.
         recorder: Gets the copy's record then.
+        facts: What code knows of the request: the copy's code sees no other, so it decides alike.
     """
 
     version: Model
@@ -54,6 +56,7 @@ class RequestCopy:
     statics: tuple[StaticValue, ...]
     num_bytes: int
     counts: VersionCounts
+    facts: RequestFacts
     outputs: list[Array] | None = None
     origin: Origin | None = None
     recorder: RequestRecorder | None = None
@@ -99,8 +102,9 @@ class ShadowRequests:
             return None
         inputs = submission.inputs if submission.body is None else [array.copy() for array in submission.inputs]
         self.num_bytes += num_bytes
+        facts = _facts_of(submission)
         return RequestCopy(
-            version, inputs, submission.statics, num_bytes, counts, origin=submission.origin, recorder=submission.recorder
+            version, inputs, submission.statics, num_bytes, counts, facts, origin=submission.origin, recorder=submission.recorder
         )  # fmt: skip
 
     @property
@@ -153,7 +157,9 @@ class ShadowRequests:
             origin = Origin(
                 request_id=request_id, transport="shadow", arrived_ns=now_ns, read_ns=now_ns, num_bytes=copy.num_bytes
             )
-        return Submission(copy.version.key, copy.inputs, copy.statics, terms, origin, recorder=copy.recorder)
+        return Submission(
+            copy.version.key, copy.inputs, copy.statics, terms, origin, recorder=copy.recorder, facts=lambda: copy.facts
+        )
 
     async def _compare(self, copy: RequestCopy, arrays: list[Array]) -> str:
         assert copy.outputs is not None
@@ -170,3 +176,9 @@ class ShadowRequests:
             request_id = "" if copy.origin is None else copy.origin.request_id
             model = copy.version
             _log.warning(event, model=model.name, version=model.version, difference=difference, request_id=request_id)
+
+
+def _facts_of(submission: Submission) -> RequestFacts:
+    """Returns what code knows of a request. Made now: what its connection has read does not outlive its answer."""
+    facts = RequestFacts() if submission.facts is None else submission.facts()
+    return replace(facts, client=RequestClient(submission.terms.tenant, submission.terms.priority))

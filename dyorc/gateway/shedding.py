@@ -155,16 +155,19 @@ class Shedding:
     def _judge(self, limit_s: float, waited_s: float, expected_s: float) -> DyOrcError | None:
         refusal = _refusal(limit_s, waited_s, expected_s)
         if refusal is not None:
-            self._count(refusal, expected_s)
+            self._count(refusal, expected_s, is_load=limit_s > _NEGLIGIBLE_S)
         return refusal
 
     def measure(self, readings: Readings) -> None:
         for reason, number in self._refusals.items():
             readings.add(catalogue.SHED, number, reason)
 
-    def _count(self, refusal: DyOrcError, expected_s: float) -> None:
-        self._num_refused += 1
+    def _count(self, refusal: DyOrcError, expected_s: float, *, is_load: bool) -> None:
+        """Counts a refusal, and logs some if they come from the server's load: a limit of 0 is never met."""
         self._refusals[refusal.code] = self._refusals.get(refusal.code, 0) + 1
+        if not is_load:
+            return
+        self._num_refused += 1
         now_ns = self._clock_ns()
         if now_ns - self._logged_ns >= _LOG_INTERVAL_NS:
             _log.warning("overloaded", num_refused=self._num_refused, expected_s=round(expected_s, 3))

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from dyorc.core.decode_errors import DECODE_ERRORS
 from dyorc.core.tensor import DType, Shape
 from dyorc.errors import TransportError
 from dyorc.protocol.parameter_names import REPEATABLE, STRUCTURED_VALUES
@@ -61,6 +62,6 @@ class ModelMetadata(msgspec.Struct, frozen=True):
         """
         try:
             values = msgspec.json.decode(self.properties.get(STRUCTURED_VALUES, "[]"), type=list[ValueMetadata])
-        except msgspec.DecodeError as error:
+        except DECODE_ERRORS as error:
             raise TransportError(f"the metadata of {self.name!r} has malformed {STRUCTURED_VALUES}: {error}") from error
         return {value.name: value for value in values}

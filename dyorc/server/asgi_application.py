@@ -23,7 +23,7 @@ from dyorc.gateway.http.asgi_exchange import AsgiExchange
 from dyorc.gateway.http.cors import Cors
 from dyorc.gateway.http.heads import limit_s_of, target_of
 from dyorc.gateway.http.inference_answers import write_error
-from dyorc.gateway.http.user_application import UserApplication
+from dyorc.gateway.http.user_application import UserApplication, as_application
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.origins import Arrival
 from dyorc.gateway.service import InferenceService
@@ -54,7 +54,7 @@ def asgi(*models: Workflow | Program, app: ASGIApp | None = None, settings: Mapp
             of ``dyorc.toml``. Addresses, TLS, gRPC and limits of connections are matters of the server that runs it.
 
     Raises:
-        DefinitionError: If there is no model, two have the same name, or one cannot be served.
+        DefinitionError: If there is no model, two have the same name, or one cannot be served; if `app` is no ASGI application.
         ConfigurationError: If the settings are wrong.
     """
     if not models:
@@ -65,6 +65,8 @@ def asgi(*models: Workflow | Program, app: ASGIApp | None = None, settings: Mapp
                 f"dyorc.asgi got {model!r}, expected a workflow or a program (the class of a program is called first)"
             )
     ModelRegistry.of(models)
+    if app is not None:
+        as_application(app, "dyorc.asgi(app=...)")
     return AsgiApplication(models, app, read(None, settings).settings)
 
 

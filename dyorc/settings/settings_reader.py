@@ -22,7 +22,7 @@ _MAX_SHOWN = 80
 _UNKNOWN = "extra_forbidden"
 _LENGTH_IN_PROGRAM = 3
 """The table of all programs, the program, the option."""
-_WORDS = {"an object": "a table", "a valid array": "an array"}
+_WORDS = {"an object": "a table", "a valid array": "an array", "a valid tuple": "an array"}
 """What Pydantic calls otherwise."""
 _KINDS = {dict: "a table", list: "an array"}
 

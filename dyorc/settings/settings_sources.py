@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 
 from dyorc.config import Settings
 from dyorc.errors import ConfigurationError
-from dyorc.settings.setting_names import PROGRAMS, SETTINGS
+from dyorc.settings.setting_names import PROGRAMS, SETTINGS, is_secret
 from dyorc.system.toml_lines import KeyPath, lines_of
 from dyorc.system.toml_text import parse_toml
 
@@ -87,6 +87,9 @@ _NO_SETTINGS = frozenset({"DYORC_NUM_THREADS", "DYORC_COMPILE", CONFIG}) | _OF_C
 """The first is set for replicas: the threads a program may use."""
 _OF_PROGRAMS = f"{_PREFIX}{PROGRAMS.upper()}__"
 
+_JSON_LIST, _JSON_TABLE = 'a list as JSON, such as ["a", "b"]', 'a table as JSON, such as {"key": "value"}'
+_MAX_SHOWN = 80
+
 _KUBERNETES = re.compile(r"DYORC(_\w+)?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
 _KUBERNETES_PORT = re.compile(r"DYORC(_\w+)?_PORT")
 """With an URL as its value. Kubernetes sets these for each service whose name begins with ``dyorc``."""
@@ -117,11 +120,27 @@ def environment_layer(environment: Mapping[str, str] = os.environ) -> SettingsLa
                 raise ConfigurationError(f"{name} is a variable of docker-compose.yml and no setting: unset it, or set {meant}")
             suggested = _nearest(name.upper(), known - _NO_SETTINGS)
             raise ConfigurationError(f"there is no setting {name}{suggested}; docs/reference/settings.md lists all")
+    source = EnvSettingsSource(_Variables)
     try:
-        values = EnvSettingsSource(_Variables)()
+        values = source()
     except SettingsError as error:
-        raise ConfigurationError(f"the environment cannot be read: {error}, expected JSON") from error
+        raise ConfigurationError(_unreadable(source) or f"the environment cannot be read: {error}, expected JSON") from error
     return SettingsLayer(values, _place)
+
+
+def _unreadable(source: EnvSettingsSource) -> str:
+    """Returns which variable is not the JSON that its setting needs; empty if none is by itself."""
+    variables = source.env_vars
+    for name, value in variables.items():
+        source.env_vars = {name: value}
+        try:
+            source()
+        except SettingsError:
+            path = next((path for path in SETTINGS if _name(path) == name.upper()), ())
+            shown = "not shown" if value is None or is_secret(path) else repr(value[:_MAX_SHOWN])
+            is_list = path in SETTINGS and not SETTINGS[path].is_section
+            return f"{name.upper()} is {shown}, expected {_JSON_LIST if is_list else _JSON_TABLE}"
+    return ""
 
 
 def _place(path: KeyPath) -> str:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 
+from dyorc.core.decode_errors import DECODE_ERRORS
 from loadgen.compare import Comparison
 from loadgen.results import SCHEMA, RunResult
 from loadgen.sweep import SweepResult
@@ -23,7 +24,7 @@ def read_results(path: Path) -> list[RunResult]:
     data = path.read_bytes()
     try:
         results = _results(data)
-    except msgspec.DecodeError as error:
+    except DECODE_ERRORS as error:
         raise ValueError(f"{path} holds no result of the load generator: {error}") from error
     if not results:
         raise ValueError(f"{path} holds no measurements")

@@ -65,7 +65,7 @@ def test_answers_of_copies_are_compared_and_nobody_sees_them(tmp_path: Path, mod
         assert copies_of(client, "other")["last_difference"] == "output 'output' differs in 2 of 2 elements, by up to 1"
         printed = deployed(server)
         assert "different" in printed
-        assert "flow other: 0 requests, 0 failed; as shadow" in printed
+        assert "flow other: 0 requests, 0 failed, 0 refused; as shadow" in printed
 
         metrics = http.get("/metrics").text
         assert 'dyorc_shadow_requests_total{outcome="different",workflow="flow@other"}' in metrics
@@ -106,3 +106,36 @@ def test_what_cannot_be_copied_is_refused(tmp_path: Path) -> None:
         with pytest.raises(InvalidInputError, match=r"the shadow share is 1\.5, expected a number from 0 to 1"):
             client.deploy(app.target, shadow=1.5)
         assert set(client.deployments()["flow"]["versions"]) == {"1"}
+
+
+_SEEING = """
+import dyorc
+
+@dyorc.workflow
+async def seen() -> dict[str, str]:
+    request = dyorc.request()
+    return {"id": request.id, "tenant": request.tenant, "priority": str(request.priority), **request.headers}
+"""
+
+
+def test_code_sees_the_same_request_in_a_copy(tmp_path: Path) -> None:
+    file = tmp_path / "seeing.py"
+    file.write_text(_SEEING)
+    target, environment = f"{file}:seen", {"DYORC_GATEWAY__SHOWN_HEADERS": '["x-user"]'}
+    with (
+        serving(target, in_process=True, environment=environment) as server,
+        dyorc.Client(server.url, timeout_s=TIMEOUT_S) as client,
+        client_of(server) as http,
+    ):
+        file.write_text(f"{_SEEING}\n# changed\n")
+        client.deploy(target, shadow=1.0)
+
+        def look() -> bool:
+            answer = http.post("/run/seen", json={}, headers={"x-request-id": "mine", "x-priority": "3", "x-user": "ada"})
+            assert answer.json() == {"id": "mine", "tenant": "", "priority": "3", "x-user": "ada"}
+            copies = client.deployments()["seen"]["versions"]["2"].get("traffic", {}).get("shadow", {})
+            assert copies.get("different", 0) == 0, copies["last_difference"]
+            return copies.get("same", 0) >= 3
+
+        wait_until(look, "enough copies have been compared")
+        assert {record["tenant"] for record in client.requests(limit=200) if record["transport"] == "shadow"} == {"(shadow)"}

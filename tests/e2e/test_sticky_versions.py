@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 import dyorc
-from dyorc.errors import InvalidInputError
+from dyorc.errors import ConflictError, InvalidInputError
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from dyorc.testing import ServerProcess, serving
 from tests import oip_grpc
@@ -49,16 +49,18 @@ def test_unchanged_code_is_no_new_version(tmp_path: Path) -> None:
     app = App(tmp_path)
     with serving(app.target, in_process=True) as server, dyorc.Client(server.url, timeout_s=TIMEOUT_S) as client:
         assert "flow is unchanged: version 1 has this code already" in deployed(server, app.target)
+        with pytest.raises(ConflictError, match="'flow' is unchanged: version '1', the default, has this code already"):
+            client.deploy(app.target, share=0.1)
         app.write(2)
         assert "is unchanged" not in deployed(server, app.target)
         for _ in range(2):
             assert client.deploy(app.target)["is_changed"] is False
         assert client.rollback("flow")["default"] == "1", "one step back, whatever was deployed again"
-        assert client.deploy(app.target, share=0.5)["shares"] == {"2": 0.5}
-        assert client.deploy(app.target, share=0.7)["shares"] == {"2": 0.7}, "the version with this code gets more"
-        assert client.deploy(app.target)["default"] == "2"
+        assert client.deploy(app.target, share=0.5)["shares"] == {"3": 0.5}, "no number comes twice"
+        assert client.deploy(app.target, share=0.7)["shares"] == {"3": 0.7}, "the version with this code gets more"
+        assert client.deploy(app.target)["default"] == "3"
         again = client.deploy(app.target, fresh=True)
-        assert (again["default"], again["versions"]["3"]["programs"]["double"]) == ("3", "double@3"), "what code does not show"
+        assert (again["default"], again["versions"]["4"]["programs"]["double"]) == ("4", "double@4"), "what code does not show"
 
 
 @pytest.mark.parametrize("cells", [1, 2])

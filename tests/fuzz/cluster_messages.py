@@ -39,7 +39,7 @@ def _read_from_gateway(data: bytes) -> None:
     message = decode_from_gateway(data)
     packed = encode(message)
     check(encode(decode_from_gateway(packed)) == packed, f"{message} came back otherwise")
-    if isinstance(message, Change):
+    if isinstance(message, Change | SetLogs):
         message.unpack()
 
 

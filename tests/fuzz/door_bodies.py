@@ -22,6 +22,7 @@ from dyorc.gateway.http.openai.openai_requests import (
     read_fields,
     stops_of,
 )
+from dyorc.gateway.tenants import ANONYMOUS
 from dyorc.openai import ChatRequest, CompletionRequest, RerankRequest, TokenEmbeddingRequest
 from dyorc.protocol import media_types
 from tests.fuzz.contract import FuzzTarget, InputForm, check
@@ -47,7 +48,7 @@ def _read_openai(data: bytes) -> None:
     if isinstance(request, CompletionRequest):
         check_extras(request, ())
         prompts = prompts_of(request)
-        check_choices(len(prompts), request.n or 1, 8)
+        check_choices(len(prompts), request.n or 1, 8, ANONYMOUS)
         arrays_of(prompts, is_chat=False)
         arrays_of(prompts, is_chat=True)
         stops_of(request)

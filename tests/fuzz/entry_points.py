@@ -34,6 +34,7 @@ _IN_MEMORY: Mapping[str, Callable[[], FuzzTarget]] = {
 }
 _WITH_FILES: Mapping[str, Callable[[Path], FuzzTarget]] = {
     "link_messages": link_messages.build,
+    "history_files": stored_state.build_histories,
     "arena_files": stored_state.build_arenas,
     "plan_files": text_files.build_plans,
     "plan_heads": text_files.build_plan_heads,

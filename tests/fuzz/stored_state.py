@@ -7,16 +7,30 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from dyorc.authoring.bundles import Bundle
 from dyorc.core.decode_errors import DECODE_ERRORS
 from dyorc.deployment.state import DeploymentState, ModelHistory, Version, next_version
-from dyorc.errors import DyOrcError, StoreError, TransportError
+from dyorc.errors import ConfigurationError, DyOrcError, StoreError, TransportError
 from dyorc.gateway.jobs.job_json import job_bytes, tenant_of, trace_of
 from dyorc.leader_election.leader import Leader, leader_of, lease_of
 from dyorc.protocol.canary_rules import CanaryRules, FailureRules
+from dyorc.replay.identities import Identities
+from dyorc.replay.recorded_results import RecordedResults
 from dyorc.store.base import job_of
 from dyorc.store.lease_store import Lease
+from dyorc.telemetry.histories.history import (
+    CONSTANT,
+    FORMAT,
+    INPUT,
+    HistoryCall,
+    HistoryDecision,
+    KeptTensor,
+    RequestHistory,
+    TensorSource,
+)
+from dyorc.telemetry.histories.history_files import read_histories
 from dyorc.transport.arena_file import PAGE_BYTES, ArenaLayout, usage_of
 from dyorc.transport.arena_views import ArenaView
 from tests.fuzz.contract import FuzzTarget, InputForm, check
@@ -102,6 +116,50 @@ def build_leaders() -> FuzzTarget:
         errors=(StoreError,),
         seeds=(lease_of(leader).record,),
         form=InputForm.JSON,
+    )
+
+
+# Histories
+
+
+def _read_histories(path: Path) -> None:
+    for history in read_histories(path):
+        identities = Identities(history)
+        results = RecordedResults(history, None)
+        for name in history.inputs:
+            results.input(name)
+        for source in history.answer:
+            identities.of(source)
+
+
+def build_histories(folder: Path) -> FuzzTarget:
+    """Returns the target for recorded histories of requests."""
+    rows, texts = np.arange(4, dtype=np.float32).reshape(2, 2), np.array([b"a", b""], object)
+    kept = [KeptTensor.of(array, max_bytes=100) for array in (rows, texts)]
+    history = RequestHistory(
+        "r", "m", "1", 1.0, 2.0, {"x": kept[0], "t": kept[1]}, {"scale": 1.5},
+        calls=[
+            HistoryCall("p", (TensorSource(INPUT, 0, ([1, "..."], [[0, None, 2]])), TensorSource(CONSTANT, 0)),
+                        outputs=(kept[0],)),
+            HistoryCall("q", (TensorSource(0, 0),), outputs=(KeptTensor("FP32", (2,)),)),
+            HistoryCall("r", (TensorSource(1, 0), TensorSource(INPUT, 1)), error=("ValueError", "bad")),
+        ],
+        decisions=[HistoryDecision("app.py:1", "when", (TensorSource(0, 0),), "True")],
+        constants=[kept[0]], answer=(TensorSource(1, 0, ([0],)),), format=FORMAT,
+    )  # fmt: skip
+    path = folder / "histories.jsonl"
+
+    def read(data: bytes) -> None:
+        path.write_bytes(data)
+        _read_histories(path)
+
+    return FuzzTarget(
+        name="history_files",
+        read=read,
+        errors=(ConfigurationError,),
+        seeds=(msgspec.json.encode(history) + b"\n",),
+        form=InputForm.JSON,
+        words=(b"BYTES", b"FP64", b"\n", b"[1,0,[]]", b"-2", b"AAAA"),
     )
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +12,14 @@ from urllib.parse import urlsplit
 import httpx
 import numpy as np
 import pytest
+import structlog
 from starlette.testclient import TestClient
+from starlette.types import ASGIApp
 from starlette.websockets import WebSocketDisconnect
 
 import dyorc
 from dyorc.errors import ConfigurationError, DefinitionError
+from dyorc.gateway.http.user_application import UserApplication, load_application
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from dyorc.testing import ServerProcess
 from tests.asgi_servers import asgi_server, errors_in, own_server
@@ -65,6 +69,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         server.client.close()
         process.stop()
         assert not errors_in(process)
+        assert not re.findall(r"request_crashed.*/wait.*", process.output)  # that a client goes is no crash
         assert process.leftovers() == []
     assert server.notes[0] == "starts"
     assert server.notes[-1] == "stops"
@@ -138,6 +143,13 @@ def test_the_time_limit_of_the_request_is_that_of_its_calls(served: Served) -> N
     assert (late.status_code, late.json()["code"]) == (504, "deadline")
 
 
+def test_an_error_in_a_group_of_tasks_has_its_own_status(served: Served) -> None:
+    late = served.client.get("/wait-in-a-group", params={"seconds": 30}, headers={"request-timeout": "0.3"})
+    assert (late.status_code, late.json()["code"]) == (504, "deadline")
+    assert late.json()["request_id"] == late.headers["x-request-id"]
+    assert served.client.get("/group-with-a-bug").status_code == 500
+
+
 @pytest.mark.parametrize(
     ("header", "text"),
     [
@@ -157,12 +169,13 @@ def test_odd_headers_reach_the_application(served: Served) -> None:
     assert served.client.get("/headers", headers=sent).json() == {"x-odd": "grüße", "x-empty": ""}
 
 
-def test_a_call_ends_when_the_client_goes(served: Served) -> None:
+@pytest.mark.parametrize("path", ["wait", "wait-in-a-group", "wait-streaming"])
+def test_a_call_ends_when_the_client_goes(served: Served, path: str) -> None:
     before = served.notes.count("cancelled")
     parts = urlsplit(served.url)
     with socket.create_connection((parts.hostname, parts.port), TIMEOUT_S) as connection:
         num_sleeps = served.notes.count("sleeps")
-        connection.sendall(b"GET /wait?seconds=600 HTTP/1.1\r\nhost: here\r\n\r\n")
+        connection.sendall(f"GET /{path}?seconds=600 HTTP/1.1\r\nhost: here\r\n\r\n".encode())
         wait_until(lambda: served.notes.count("sleeps") > num_sleeps, "the call begins")
     wait_until(lambda: served.num_requests() == 0, "the call ends")
     wait_until(lambda: served.notes.count("cancelled") == before + 1, "the program is cancelled")
@@ -200,10 +213,12 @@ def test_keys_are_needed_for_calls_not_for_the_application(kind: str, tmp_path: 
     write_tenants(file, [TenantRecord(name="ours", keys=[record])])
     with _started(kind, DYORC_GATEWAY__KEYS_FILE=str(file)) as (_, url), httpx.Client(base_url=url, timeout=TIMEOUT_S) as client:
         assert client.get("/").json() == "hello"
-        refused = client.post("/double", json=[1])
-        assert (refused.status_code, refused.json()["code"]) == (401, "unauthenticated")
+        ours, refused = client.post("/run/twice", json={"x": [1]}), client.post("/double", json=[1])
+        for answer in (ours, refused):
+            assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
+            assert answer.headers["www-authenticate"] == 'Bearer realm="dyorc"'
+            assert answer.headers["x-request-id"] == answer.json()["request_id"]
         assert client.post("/double", json=[1], headers={"x-api-key": key}).json() == [4.0]
-        assert client.post("/run/twice", json={"x": [1]}).status_code == 401
 
 
 @pytest.mark.parametrize("kind", SERVERS[:2])
@@ -239,11 +254,41 @@ def test_a_startup_that_fails_ends_the_server() -> None:
     assert "its startup failed: RuntimeError: the database is gone" in str(failure.value)
 
 
-@pytest.mark.parametrize("name", ["nothing", "NOTES"])
-def test_what_is_no_application_is_refused(name: str) -> None:
-    with pytest.raises(RuntimeError) as failure, own_server(f"{_MODULE}:twice", "--app", f"{_MODULE}:{name}"):
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("nothing", f"{_MODULE} has no 'nothing'; expected the name of an ASGI application, such as FastAPI()"),
+        ("NOTES", f"{_MODULE}:NOTES is '', expected an ASGI application, such as FastAPI()"),
+        ("make_application", f"{_MODULE}:make_application is called as () -> fastapi.applications.FastAPI, expected an ASGI app"),
+        ("FastAPI", "call a function or class that makes one, and name what it returns"),
+    ],
+)
+def test_what_is_no_application_is_refused(name: str, text: str) -> None:
+    with pytest.raises(DefinitionError) as failure:
+        load_application(f"{_MODULE}:{name}")
+    assert text in str(failure.value)
+
+
+def test_the_server_says_what_is_no_application() -> None:
+    with pytest.raises(RuntimeError) as failure, own_server(f"{_MODULE}:twice", "--app", f"{_MODULE}:make_application"):
         pass
     assert "expected an ASGI application, such as FastAPI()" in str(failure.value)
+    with pytest.raises(DefinitionError, match=r"dyorc.asgi\(app=...\) is called as .*expected an ASGI application"):
+        dyorc.asgi(own_application.twice, app=own_application.make_application)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("app", [own_application.stuck, own_application.stuck_bare])
+async def test_a_shutdown_that_fails_says_why(app: ASGIApp) -> None:
+    with structlog.testing.capture_logs() as logs:
+        async with UserApplication(app, "ours"):
+            pass
+    assert [log["error"] for log in logs if log["event"] == "application_shutdown_failed"] == [
+        "ValueError: the database stays open"
+    ]
+
+
+def test_a_call_of_what_is_no_model_says_so(served: Served) -> None:
+    assert "got <built-in function len>, expected a workflow, a program or its name" in served.client.get("/wrong-call").json()
 
 
 def test_hidden_routes_are_named_in_the_log() -> None:
@@ -260,6 +305,9 @@ def test_below_a_path_with_a_lifespan() -> None:
             assert client.get("/models/v2/health/ready/").json() == {"ready": True}
             description = client.get("/models/openapi.json").json()
             assert description["servers"] == [{"url": "/models"}]
+            entrance = client.get("/models/").json()
+            assert (entrance["docs"], entrance["status"]) == ("/models/docs", "/models/status")
+            assert client.get(entrance["status"]).status_code == 200
             body = {"model_name": "twice", "inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [3]}]}
             assert client.post("/models/v1/jobs", json=body).headers["location"].startswith("/models/v1/jobs/")
             assert client.get("/run/twice").status_code == 404

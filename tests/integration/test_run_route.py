@@ -17,7 +17,7 @@ from dyorc.config import GatewayConfig
 from tests.integration.stack import Stack, running
 from tests.workflows import tensors, values
 
-TARGETS = [values.judge, values.thumbnail, values.describe, values.tell, values.parcel, tensors.affine]
+TARGETS = [values.judge, values.thumbnail, values.describe, values.tell, values.parcel, values.note, tensors.affine]
 MAX_BYTES = 4 * 2**20
 
 
@@ -67,6 +67,19 @@ async def test_curl_says_that_json_is_a_form(client: httpx.AsyncClient) -> None:
     headers = {"content-type": "application/x-www-form-urlencoded"}
     assert (await client.post("/run/judge", content=b'{"text": "a b c"}', headers=headers)).json()["words"] == 3
     assert (await client.post("/run/judge", data={"text": "a b"})).json()["words"] == 2
+
+
+@pytest.mark.parametrize("text", ["5", "true", "null", "[1]", '"x"', "x", "1e5", '{"a": 1}', " "])
+async def test_a_field_where_a_text_may_stand_is_that_text(client: httpx.AsyncClient, text: str) -> None:
+    fields = {"number": "1", "text": text, "scores": "[1, 2]"}
+    expected = dyorc.run(values.note, 1, text, [1.0, 2.0])
+    for sent in ({"data": fields}, {"params": fields}, {"files": {name: (None, value) for name, value in fields.items()}}):
+        assert (await client.post("/run/note", **sent)).json() == expected
+
+
+async def test_events_that_a_client_refuses_are_not_sent(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/run/tell", json={"text": "a"}, headers={"accept": "application/json, text/event-stream;q=0"})
+    assert answer.json() == [{"word": "a"}]
 
 
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP", "BMP", "GIF"])

@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 import httpx
+import msgspec
 import numpy as np
 import pytest
 
@@ -109,10 +110,14 @@ def test_by_grpc(served: tuple[str, str]) -> None:
     request.parameters["text"].string_param = "x"
     with grpc.insecure_channel(served[1]) as channel:
         stub = inference_pb2_grpc.GRPCInferenceServiceStub(channel)
-        answer = stub.ModelInfer(request, metadata=(("x-user", "bob"), ("cookie", "no")), timeout=TIMEOUT_S)
+        answer = stub.ModelInfer(request, metadata=(("x-user", "bob"), ("cookie", "no"), ("x-priority", "7")), timeout=TIMEOUT_S)
+        with pytest.raises(grpc.RpcError) as refused:
+            stub.ModelInfer(request, metadata=(("x-priority", "first"),), timeout=TIMEOUT_S)
+    assert "X-Priority is 'first', expected a number" in str(refused.value)
     raw = answer.raw_output_contents[0][4:] if answer.raw_output_contents else answer.outputs[0].contents.bytes_contents[0]
     text = raw.decode()
     assert '"id":"by-grpc"' in text.replace(" ", "")
+    assert '"priority":7' in text.replace(" ", "")
     assert '"headers":{"x-user":"bob"}' in text.replace(" ", "")
 
 
@@ -131,7 +136,7 @@ def test_of_jobs(served: tuple[str, str]) -> None:
 def test_in_handlers_and_in_what_they_call(kind: str, tmp_path: Path) -> None:
     file = tmp_path / "keys.toml"
     key, record = new_key()
-    write_tenants(file, [TenantRecord(name="ours", keys=[record])])
+    write_tenants(file, [TenantRecord(name="ours", keys=[msgspec.structs.replace(record, highest_priority=2)])])
     environment = {"DYORC_GATEWAY__KEYS_FILE": str(file), "DYORC_GATEWAY__SHOWN_HEADERS": '["x-user"]'}
     module = "tests.workflows.seeing_application"
     with contextlib.ExitStack() as stack:
@@ -144,7 +149,12 @@ def test_in_handlers_and_in_what_they_call(kind: str, tmp_path: Path) -> None:
         answer = httpx.get(f"{url}/see", headers=headers, timeout=TIMEOUT_S).json()
         assert answer["handler"] == expected
         assert answer["model"] == {"workflow": expected, "program": expected, "waiting": expected}
-        assert httpx.get(f"{url}/mine", headers={"x-user": "eve"}, timeout=TIMEOUT_S).json()["tenant"] == ""
+        for nobody in ({"x-user": "eve"}, _HEADERS):
+            own = httpx.get(f"{url}/mine", headers=nobody, timeout=TIMEOUT_S).json()
+            assert (own["tenant"], own["priority"]) == ("", 0)
+        for path in ("see", "mine"):
+            refused = httpx.get(f"{url}/{path}", headers=headers | {"x-priority": "1"}, timeout=TIMEOUT_S)
+            assert (refused.status_code, refused.json()["code"]) == (403, "permission_denied")
 
 
 @pytest.mark.parametrize("name", ["x user", "x:y", ""])

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dyorc.errors import InvalidInputError
+from dyorc.gateway.codec.form_fields import read_form
 from tests.effort import examples
 from tests.fuzz.contract import MAX_CPU_S, ContractBrokenError, FuzzTarget
 from tests.fuzz.entry_points import NAMES, build_target, kept_inputs
@@ -46,6 +48,13 @@ def test_no_bytes_do_harm(target: FuzzTarget, data: st.DataObject, number: int) 
 @given(content=st.binary(max_size=200))
 def test_no_other_bytes_do_harm(target: FuzzTarget, content: bytes) -> None:
     target.take(content)
+
+
+def test_malformed_forms_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Any client could fill a disk with a line for each."""
+    with pytest.raises(InvalidInputError):
+        read_form(b"no form", "multipart/form-data; boundary=cut")
+    assert not caplog.records
 
 
 def _misbehave(data: bytes) -> None:

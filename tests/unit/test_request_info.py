@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dyorc
-from dyorc.core.request import RequestFacts, RequestInfo, Terms, shifted
+from dyorc.core.request import SHADOW_TENANT, RequestClient, RequestFacts, RequestInfo, Terms, shifted
 from dyorc.core.trace_context import new_trace
 from dyorc.errors import ProgramError
 from tests.workflows import seen_requests
@@ -57,6 +57,7 @@ def test_it_is_read_only() -> None:
     with pytest.raises(TypeError):
         info.headers["x-a"] = "2"  # pyright: ignore[reportIndexIssue]
     assert info.headers == {"x-a": "1"}
+    assert repr(info) == "RequestInfo(id='a', tenant='', priority=0, trace=None, headers={'x-a': '1'})"
     assert info.deadline_s is None
     assert info.left_s is None
 
@@ -77,3 +78,10 @@ def test_it_travels_to_a_machine_with_another_clock() -> None:
 
 def test_time_that_is_up_is_none() -> None:
     assert RequestInfo.of(RequestFacts(), Terms(), 1).left_s == 0
+
+
+def test_code_in_a_copy_sees_who_sent_the_request() -> None:
+    terms = Terms(tenant=SHADOW_TENANT, is_shadow=True)
+    info = RequestInfo.of(RequestFacts("a", client=RequestClient("shop", 2)), terms, None)
+    assert (info.tenant, info.priority) == ("shop", 2)
+    assert RequestInfo.of(RequestFacts("a", client=RequestClient("", 0)), terms, None).tenant == ""

@@ -120,6 +120,36 @@ async def run_wait(seconds: float) -> float:
     return await dyorc.call(wait, seconds)
 
 
+@api.get("/wait-in-a-group")
+async def run_wait_in_a_group(seconds: float) -> float:
+    async with asyncio.TaskGroup() as group:
+        call = group.create_task(dyorc.call(wait, seconds))
+    return call.result()
+
+
+@api.get("/group-with-a-bug")
+async def group_with_a_bug() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(dyorc.call(twice, np.float32([-1])))
+        group.create_task(fail_after(asyncio.Event()))
+
+
+async def fail_after(event: asyncio.Event) -> None:
+    try:
+        await event.wait()
+    finally:
+        raise KeyError("a bug")
+
+
+@api.get("/wait-streaming")
+async def wait_streaming(seconds: float) -> StreamingResponse:
+    async def parts() -> AsyncIterator[str]:
+        yield "first\n"
+        yield str(await dyorc.call(wait, seconds))
+
+    return StreamingResponse(parts(), media_type="text/plain")
+
+
 @api.get("/later")
 async def later(tasks: BackgroundTasks) -> str:
     async def go_on() -> None:
@@ -150,6 +180,14 @@ async def late_failure() -> StreamingResponse:
 @api.get("/leaves")
 async def leaves(kind: str) -> None:
     raise {"exit": SystemExit(3), "interrupt": KeyboardInterrupt(), "cancelled": asyncio.CancelledError()}[kind]
+
+
+@api.get("/wrong-call")
+async def wrong_call() -> str:
+    try:
+        return await dyorc.call(len, "x")  # pyright: ignore[reportArgumentType] -- a mistake that people make
+    except TypeError as error:
+        return str(error)
 
 
 @api.get("/raise")
@@ -204,6 +242,29 @@ async def failing(app: FastAPI) -> AsyncIterator[None]:
 
 
 broken = FastAPI(lifespan=failing)
+
+
+@contextlib.asynccontextmanager
+async def failing_at_the_end(app: FastAPI) -> AsyncIterator[None]:
+    yield
+    raise ValueError("the database stays open")
+
+
+stuck = FastAPI(lifespan=failing_at_the_end)
+
+
+async def stuck_bare(scope: Scope, receive: Receive, send: Send) -> None:
+    """Fails at the end of its lifespan, and does not say so in the standard's way."""
+    assert scope["type"] == "lifespan"
+    await receive()
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    raise ValueError("the database stays open")
+
+
+def make_application() -> FastAPI:
+    return FastAPI()
+
 
 server = dyorc.asgi(twice, spell, wait, count, app=api)
 odd_server = dyorc.asgi(twice, app=odd)

@@ -63,6 +63,11 @@ async def thumbnail(image: PIL.Image.Image, side: int = 4) -> PIL.Image.Image:
     return shrink(image, side)
 
 
+@dyorc.workflow
+async def note(number: int, text: str | None = None, scores: list[float] | None = None) -> str:
+    return f"{number} {text!r} {scores}"
+
+
 @dyorc.program(batched=False)
 def look(image: PIL.Image.Image, note: str) -> tuple[str, Float[np.ndarray, "3"]]:
     pixels = np.asarray(image.convert("RGB"), np.float32)

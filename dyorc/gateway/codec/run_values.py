@@ -28,6 +28,7 @@ from dyorc.gateway.codec.generate_json import as_input
 from dyorc.gateway.codec.json_inputs import Input, read_inputs
 from dyorc.gateway.codec.json_objects import read_object
 from dyorc.gateway.codec.json_outputs import texts
+from dyorc.gateway.codec.schema_texts import takes_text
 from dyorc.gateway.infer_request import InferRequest, make_request
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.protocol import media_types
@@ -164,7 +165,9 @@ def _bytes_of(spec: ValueSpec, value: Any, label: str) -> bytes:
 
 
 def _json_of_field(spec: ValueSpec, data: bytes) -> bytes:
-    """Returns the JSON of a form's field, which may also be a bare text where a text is expected."""
+    """Returns the JSON of a form's field. Where the type takes a text, the field is that text, even if it looks like JSON."""
+    if takes_text(spec.schema):
+        return msgspec.json.encode(_utf8(data, f"the field {spec.name!r}"))
     try:
         msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

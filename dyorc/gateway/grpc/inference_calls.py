@@ -15,7 +15,6 @@ and when `_MAX_IN_FLIGHT` requests wait, nothing more is read, so that HTTP/2 ho
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterable
 from typing import Any
 
 import grpc
@@ -30,9 +29,9 @@ from dyorc.gateway.grpc.grpc_errors import as_dyorc_error, refuse, text_of
 from dyorc.gateway.origins import Arrival, note_written, steps_of
 from dyorc.gateway.request_ids import Ids, headers_in_metadata, ids_in_metadata
 from dyorc.gateway.request_memory import RequestMemory
+from dyorc.gateway.request_parameters import priority_in_headers
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import Tenant
-from dyorc.protocol.header_names import Header
 from dyorc.protocol.inference_pb2 import ModelInferRequest
 
 
@@ -63,7 +62,7 @@ class ModelInfer:
                 ticket.sender = CallSender(arrival.ids, context)
                 arrival = arrival.traced_as(service.origins.traced_by_metadata(context))
                 limit_s = limit_s_of(context, arrived_ns)
-                return await self._infer(message, tenant, ticket, arrival, limit_s, headers_in_metadata(context))
+                return await self._infer(message, tenant, ticket, arrival, limit_s, context)
         except Exception as error:
             service.origins.record_refusal(arrival, error, lambda: model_in(message), owner)
             await refuse(context, error, "ModelInfer", arrival.ids)
@@ -75,11 +74,11 @@ class ModelInfer:
         ticket: Ticket,
         arrival: Arrival,
         timeout_s: float | None,
-        headers: Iterable[Header],
+        context: Any,
     ) -> bytes:
         parsed, raws = parse(message)
         arrival.ids.name(parsed.id)
-        model = self._service.model(tenant, parsed.model_name, parsed.model_version or None, headers)
+        model = self._service.model(tenant, parsed.model_name, parsed.model_version or None, headers_in_metadata(context))
         with self._service.memory() as memory:
             request, _ = await decode_request(parsed, raws, model, memory, self._service.off_loop)
             origin = self._service.origins.of(request, arrival)
@@ -89,6 +88,7 @@ class ModelInfer:
                 request,
                 memory,
                 timeout_s=timeout_s,
+                priority=priority_in_headers(headers_in_metadata(context)),
                 origin=origin,
                 take=lambda arrays: join_buffers(encode_response(model, request, arrays, steps_of(request, origin))),
             )
@@ -231,16 +231,17 @@ class _Stream:
         origin = self._service.origins.of(request, arrival)
         assert ticket.arrived_ns is not None
         timeout_s = limit_s_of(self._context, ticket.arrived_ns)
+        priority = priority_in_headers(headers_in_metadata(self._context))
         if not model.is_streaming:
             part = await self._service.infer(
-                ticket, model, request, memory, timeout_s=timeout_s, origin=origin,
+                ticket, model, request, memory, timeout_s=timeout_s, priority=priority, origin=origin,
                 take=lambda arrays: encode_part(model, request, arrays, steps_of(request, origin), True),
             )  # fmt: skip
             await self._write(part, turn)
             note_written(origin)
             return
         all_parts = self._service.stream(
-            ticket, model, request, memory, timeout_s=timeout_s, origin=origin,
+            ticket, model, request, memory, timeout_s=timeout_s, priority=priority, origin=origin,
             # Which part is last shows only when no more come; only then is there a trace.
             take=lambda arrays: encode_part(model, request, arrays, None, False),
         )  # fmt: skip

@@ -38,18 +38,19 @@ class AsgiExchange:
         read_ns: When all of it was here.
         has_started: Whether its answer has begun.
         is_answered: Whether its answer is complete.
+        is_lost: Whether the client is gone.
         is_foreign: Whether the user's application answers it, whose headers are left as they are.
     """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, cors: Cors | None) -> None:
         self.arrived_ns = self.read_ns = time.monotonic_ns()
-        self.has_started = self.is_answered = self.is_foreign = False
+        self.has_started = self.is_answered = self.is_lost = self.is_foreign = False
         self._outer = scope
         self._receive = receive
         self._send = send
         self._cors = cors
         self._ids: Ids | None = None
-        self._is_taken = self._is_lost = False  # the application has all of the body; the client is gone
+        self._is_taken = False  # the application has all of the body
         self._held: Message | None = None
         self._news = asyncio.Event()
         self._callbacks: list[Callable[[], None]] = []
@@ -96,7 +97,7 @@ class AsgiExchange:
         if self._watching is not None and not self._watching.done():
             await self._news.wait()  # it reads in our place
         if self._held is None:
-            message = _DISCONNECT if self._is_lost else await self._next()
+            message = _DISCONNECT if self.is_lost else await self._next()
         else:
             message, self._held = self._held, None
             self._news.clear()
@@ -117,7 +118,7 @@ class AsgiExchange:
 
     def on_lost(self, callback: Callable[[], None]) -> None:
         """Calls `callback` when the client goes away, until `discard`; at once if it is gone."""
-        if self._is_lost:
+        if self.is_lost:
             callback()
             return
         self._callbacks.append(callback)
@@ -191,7 +192,7 @@ class AsgiExchange:
     async def _wait_for_loss(self) -> None:
         """Reads until the client is gone. A part of the body that nobody has asked for yet is held; if more follow it, the client
         waits, and is not watched, until that is taken."""
-        while not self._is_lost and self._held is None:
+        while not self.is_lost and self._held is None:
             message = await self._next()
             if message["type"] == "http.request":
                 self._held = message
@@ -200,7 +201,7 @@ class AsgiExchange:
                     await self._next()
 
     def _lose(self) -> None:
-        self._is_lost = True
+        self.is_lost = True
         self._news.set()
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:

@@ -65,7 +65,7 @@ def accepted_encoding(value: bytes) -> Encoding | None:
     weights: dict[bytes, float] = {}
     for item in value.lower().split(b","):
         name, *parameters = item.split(b";")
-        weights[name.strip()] = _weight(parameters)
+        weights[name.strip()] = weight_of(parameters)
     default = weights.get(b"*", 0.0)
     gzip = max(weights.get(b"gzip", default), weights.get(b"x-gzip", 0.0))
     deflate = weights.get(b"deflate", default)
@@ -75,7 +75,8 @@ def accepted_encoding(value: bytes) -> Encoding | None:
     return Encoding.GZIP if gzip == best else Encoding.DEFLATE
 
 
-def _weight(parameters: Sequence[bytes]) -> float:
+def weight_of(parameters: Sequence[bytes]) -> float:
+    """Returns how much a client wants one of the things that it accepts, from the parameters after it: 0 means not at all."""
     for parameter in parameters:
         name, _, value = parameter.partition(b"=")
         if name.strip() == b"q":

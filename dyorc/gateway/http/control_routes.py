@@ -93,7 +93,8 @@ def add_server_routes(app: FastAPI, service: InferenceService, jobs: Jobs | None
     @app.get("/", response_model=control_models.Entrance, tags=["server"])
     async def entrance(request: Request) -> dict[str, Any]:
         """Names of all models, and where to read on; a browser gets the live page. Not part of the protocol."""
-        return {"models": names(request), "docs": "/docs", "status": api_paths.STATUS}
+        prefix = prefix_of(request.scope)
+        return {"models": names(request), "docs": f"{prefix}/docs", "status": f"{prefix}{api_paths.STATUS}"}
 
     @app.get(api_paths.SERVER, response_model=control_models.ServerMetadata, tags=["server"])
     async def metadata() -> dict[str, Any]:

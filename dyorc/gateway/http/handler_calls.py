@@ -61,6 +61,7 @@ async def call(model: Workflow | Program | str, /, *args: Any, **kwargs: Any) ->
 
     Raises:
         RuntimeError: If no request is being handled.
+        TypeError: If `model` is something else.
         UnsupportedError: If the model answers in parts.
         DyOrcError: See the tree in `dyorc.errors`. Uncaught, it becomes the answer, with its own status.
     """
@@ -153,19 +154,22 @@ class HandlerRequest:
                         yield part
 
     def request_info(self) -> RequestInfo:
-        """Returns what `dyorc.request` returns in the handler. Without a valid key, it has no tenant.
+        """Returns what `dyorc.request` returns in the handler. Without a valid key, it has neither a tenant nor a priority.
 
         Raises:
             InvalidInputError: If a header with its terms is malformed.
+            PermissionDeniedError: If the key may not ask for the request's priority.
         """
         service, headers = self._service, self._scope["headers"]
+        priority = sent_priority(headers)
         try:
             tenant = self._tenant()
+            tenant.check_priority(priority)
         except AuthenticationError:
-            tenant = ANONYMOUS
+            tenant, priority = ANONYMOUS, 0
         timeout_s = sent_timeout_s(headers)
         deadline_ns = None if timeout_s is None else self._exchange.arrived_ns + int(timeout_s * 1e9)
-        terms = Terms(priority=sent_priority(headers), tenant=tenant.name)
+        terms = Terms(priority=priority, tenant=tenant.name)
         return RequestInfo.of(facts_of(self._exchange, service.shown_headers), terms, deadline_ns)
 
     # Inside
@@ -175,6 +179,11 @@ class HandlerRequest:
         self, target: Workflow | Program | str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Generator[_HandlerCall]:
         service, exchange = self._service, self._exchange
+        if not isinstance(target, Workflow | Program | str):  # pyright: ignore[reportUnnecessaryIsInstance] -- a mistake that people make
+            raise TypeError(
+                f"dyorc.call or dyorc.stream got {target!r}, expected a workflow, a program or its name (the class of a program "
+                f"is called first)"
+            )
         name = target if isinstance(target, str) else target.name
         given = exchange.ids
         ids = Ids(given.request_id, given.trace_id, given.is_given, caller=given.caller)  # several calls have one id

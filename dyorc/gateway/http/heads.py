@@ -1,14 +1,14 @@
 """Parses the path and the headers of an inference request."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from dyorc.core.trace_context import TraceContext
 from dyorc.errors import InvalidInputError
-from dyorc.gateway.http.compression import Encoding, accepted_encoding, encoding_of
+from dyorc.gateway.http.compression import Encoding, accepted_encoding, encoding_of, weight_of
 from dyorc.gateway.request_ids import TRACEPARENT_NAME, TRACESTATE_NAME, caller_of, usable_id
-from dyorc.gateway.request_parameters import MAX_PRIORITY
+from dyorc.gateway.request_parameters import priority_in_header, priority_in_headers
 from dyorc.protocol import header_names, media_types
 from dyorc.protocol.api_paths import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM, MODELS, RUN, RUN_MODEL
 from dyorc.protocol.header_names import Header
@@ -106,11 +106,11 @@ def _run_target(parts: list[str]) -> InferenceTarget | None:
     return None
 
 
-def read_head(sent: Iterable[Header], *, is_old: bool = False) -> RequestHead:
+def read_head(sent: Sequence[Header], *, is_old: bool = False) -> RequestHead:
     """Reads the headers of an inference request. One chain of comparisons: it runs for every request.
 
     Args:
-        sent: The headers, with names in lower case.
+        sent: The headers, with names in lower case. Of several with one name, the first counts.
         is_old: Whether the request is in HTTP/1.0.
 
     Raises:
@@ -121,7 +121,7 @@ def read_head(sent: Iterable[Header], *, is_old: bool = False) -> RequestHead:
     request_id = ""
     priority = 0
     parent = state = b""
-    for name, value in sent:
+    for name, value in reversed(sent):
         if name not in _READ:
             continue
         if name == b"content-length":
@@ -131,7 +131,7 @@ def read_head(sent: Iterable[Header], *, is_old: bool = False) -> RequestHead:
         elif name == b"accept-encoding":
             answer_encoding, negotiates = accepted_encoding(value), True
         elif name == b"accept":
-            accepts_frames = _FRAMES in value.lower()
+            accepts_frames = accepts(_FRAMES, value)
         elif name == b"content-encoding":
             encoding = encoding_of(value)
         elif name == b"expect":
@@ -143,7 +143,7 @@ def read_head(sent: Iterable[Header], *, is_old: bool = False) -> RequestHead:
         elif name == TRACESTATE_NAME:
             state = value
         elif name == _PRIORITY:
-            priority = _priority_of(value)
+            priority = priority_in_header(value)
         else:
             timeout_s = timeout_s_of(value)
     return RequestHead(
@@ -159,10 +159,13 @@ def _json_length_of(value: bytes) -> int:
     return int(value)
 
 
-def _priority_of(value: bytes) -> int:
-    if not value.isdigit() or len(value) > _MAX_LENGTH_DIGITS or int(value) > MAX_PRIORITY:
-        raise InvalidInputError(f"X-Priority is {value[:40].decode('latin-1')!r}, expected a number from 0 to {MAX_PRIORITY}")
-    return int(value)
+def accepts(media_type: bytes, value: bytes) -> bool:
+    """Returns whether an ``Accept`` names a media type, in lower case, and does not refuse it (``;q=0``)."""
+    value = value.lower()
+    if media_type not in value:
+        return False
+    items = (item.split(b";") for item in value.split(b","))
+    return any(name.strip() == media_type and weight_of(parameters) > 0 for name, *parameters in items)
 
 
 def limit_s_of(headers: Iterable[Header]) -> float | None:
@@ -191,7 +194,7 @@ def sent_priority(headers: Iterable[Header]) -> int:
     Raises:
         InvalidInputError: If it is malformed.
     """
-    return next((_priority_of(value) for name, value in headers if name == _PRIORITY), 0)
+    return priority_in_headers(headers)
 
 
 def timeout_s_of(value: bytes) -> float:
@@ -201,5 +204,7 @@ def timeout_s_of(value: bytes) -> float:
         InvalidInputError: If it is malformed.
     """
     if not _SECONDS.fullmatch(value):
-        raise InvalidInputError(f"Request-Timeout is {value[:40].decode('latin-1')!r}, expected seconds, such as 2 or 0.5")
+        raise InvalidInputError(
+            f"Request-Timeout is {value[:40].decode('latin-1')!r}, expected seconds with at most 15 digits, such as 2 or 0.5"
+        )
     return float(value)

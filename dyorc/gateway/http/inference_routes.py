@@ -16,7 +16,7 @@ from dyorc.gateway.codec.inference_json import decode_request
 from dyorc.gateway.codec.json_outputs import AnswerForm, encode_response
 from dyorc.gateway.codec.run_values import RunAnswer, RunBody, decode_run, encode_run, encode_run_json
 from dyorc.gateway.http.disconnects import CancelledWithClient
-from dyorc.gateway.http.heads import InferenceTarget, RequestHead, read_head
+from dyorc.gateway.http.heads import InferenceTarget, RequestHead, accepts, read_head
 from dyorc.gateway.http.inference_answers import (
     Buffers,
     StreamWriter,
@@ -166,7 +166,7 @@ class InferenceRoutes:
                 return decode_run(sent, model, memory, head.request_id)
 
             request, origin = await self._receive(incoming, memory, decode)
-            if media_types.EVENTS.encode() in headers.get(b"accept", b"").lower():
+            if accepts(media_types.EVENTS.encode(), headers.get(b"accept", b"")):
 
                 def event(arrays: list[Array]) -> Buffers:
                     return as_event([encode_run_json(model, arrays)])

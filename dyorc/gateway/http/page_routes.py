@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.types import Scope
 
+from dyorc.gateway.http.heads import accepts
 from dyorc.gateway.ui.ui_files import START, UiFile, policy, ui_files
 from dyorc.protocol.api_paths import UI
 
@@ -19,7 +20,7 @@ TO_PAGE = Response(status_code=302, headers={"Location": f"{UI[1:]}/", "Vary": "
 
 def asks_for_page(scope: Scope) -> bool:
     """Returns whether a browser opens ``/``. It has no key yet."""
-    return scope["path"] == "/" and any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
+    return scope["path"] == "/" and any(name == b"accept" and accepts(b"text/html", value) for name, value in scope["headers"])
 
 
 def add_ui_routes(app: FastAPI) -> None:

@@ -5,7 +5,7 @@ For the event loop's thread.
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+import inspect
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -20,13 +20,16 @@ from dyorc.authoring.current_request import handled_request
 from dyorc.authoring.loading import import_place
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
-from dyorc.errors import ConfigurationError, DefinitionError, DyOrcError
+from dyorc.errors import AuthenticationError, ConfigurationError, DefinitionError, DyOrcError, RequestCancelledError
 from dyorc.gateway.codec.http_errors import error_body, retry_headers, status_of
+from dyorc.gateway.http.authentication import CHALLENGE
 from dyorc.gateway.http.handler_calls import HandlerRequest, current_handler
 from dyorc.gateway.http.inference_answers import write_error
 from dyorc.gateway.http.middleware import EXCHANGE, OUTER
+from dyorc.gateway.request_ids import Ids, answer_headers
 from dyorc.gateway.service import InferenceService
 from dyorc.protocol import media_types
+from dyorc.protocol.header_names import Header
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -41,10 +44,33 @@ def load_application(target: str) -> "UserApplication":
     place, _, name = target.rpartition(":")
     if not place or not name:
         raise DefinitionError(f"{target!r} names no application; expected PATH:NAME, like app.py:api")
-    app = cast("ASGIApp | None", getattr(import_place(place), name, None))
+    module = import_place(place)
+    if not hasattr(module, name):
+        raise DefinitionError(f"{place} has no {name!r}; expected the name of an ASGI application, such as FastAPI()")
+    app: object = getattr(module, name)
+    return UserApplication(as_application(app, target), target)
+
+
+def as_application(app: object, name: str) -> ASGIApp:
+    """Returns what is an ASGI application.
+
+    Raises:
+        DefinitionError: If it cannot be called with a scope and two functions, as one that makes an application.
+    """
     if isinstance(app, Workflow | Program) or not callable(app):
-        raise DefinitionError(f"{target} is {app!r}, expected an ASGI application, such as FastAPI()")
-    return UserApplication(app, target)
+        raise DefinitionError(f"{name} is {app!r}, expected an ASGI application, such as FastAPI()")
+    try:
+        parameters = inspect.signature(app)
+    except (TypeError, ValueError):  # it does not say
+        return cast("ASGIApp", app)
+    try:
+        parameters.bind(None, None, None)
+    except TypeError:
+        raise DefinitionError(
+            f"{name} is called as {parameters}, expected an ASGI application, such as FastAPI(), which is called with a scope, "
+            f"receive and send; call a function or class that makes one, and name what it returns"
+        ) from None
+    return cast("ASGIApp", app)
 
 
 class UserApplication:
@@ -65,6 +91,7 @@ class UserApplication:
         self._orders: asyncio.Queue[Message] = asyncio.Queue()
         self._reports: asyncio.Queue[Message] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
+        self._failure = ""
 
     @property
     def routes(self) -> list[BaseRoute]:
@@ -79,13 +106,14 @@ class UserApplication:
         """
         if isinstance(self._app, Starlette):  # FastAPI, too
             self._app.exception_handlers.setdefault(DyOrcError, _answer_error)
+            self._app.exception_handlers.setdefault(ExceptionGroup, _answer_group)
         scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": self._state}
         self._task = asyncio.create_task(self._run(scope))
         report = await self._ask("lifespan.startup")
         self._has_lifespan = report is not None
         if report is not None and report["type"] == "lifespan.startup.failed":
             await asyncio.wait([self._task])
-            text = str(report.get("message", "")).strip().rpartition("\n")[2]
+            text = _last_line(report.get("message")) or self._failure
             raise ConfigurationError(f"application {self.name}: its startup failed{text and f': {text}'}")
         return self
 
@@ -97,7 +125,8 @@ class UserApplication:
                 async with asyncio.timeout(self._stop_timeout_s):
                     report = await self._ask("lifespan.shutdown")
                 if report is None or report["type"] == "lifespan.shutdown.failed":
-                    _log.error("application_shutdown_failed", application=self.name, error=(report or {}).get("message", ""))
+                    reason = _last_line((report or {}).get("message")) or self._failure
+                    _log.error("application_shutdown_failed", application=self.name, error=reason)
             except TimeoutError:
                 _log.warning("application_shutdown_cut_off", application=self.name, after_s=self._stop_timeout_s)
         task.cancel()
@@ -133,13 +162,15 @@ class UserApplication:
 
         try:
             await self._app(self._with_state(scope.get(OUTER, scope)), receive, send_in_order)
-            if not exchange.has_started:
+            if not exchange.has_started and not exchange.is_lost:  # nothing is written for a client that is gone
                 raise RuntimeError(f"application {self.name} returned without an answer")
         except Exception as error:
             ours = _error_behind(error)
+            if exchange.is_lost and isinstance(ours, RequestCancelledError):
+                return
             if ours is None or exchange.has_started:
                 raise
-            await write_error(send, ours, exchange.ids)
+            await write_error(send, ours, exchange.ids, _more_headers(ours, exchange.ids))
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -165,7 +196,8 @@ class UserApplication:
         try:
             await self._app(scope, self._orders.get, self._reports.put)
         except Exception as error:  # by the standard: it has no lifespan, unless it has said otherwise
-            _log.debug("application_without_lifespan", application=self.name, error=str(error))
+            self._failure = f"{type(error).__name__}: {error}"
+            _log.debug("application_without_lifespan", application=self.name, error=self._failure)
 
     async def _ask(self, order: str) -> Message | None:
         """Returns what the application answers; None if its lifespan ends instead."""
@@ -183,16 +215,30 @@ class UserApplication:
                 await answer
 
 
-def _error_behind(error: BaseException) -> DyOrcError | None:
-    """Returns an error of ours behind one: Starlette raises another if an answer fails that it believes to have begun."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, BaseExceptionGroup):
-            seen = seen.exceptions[0]
-        if isinstance(seen, DyOrcError):
-            return seen
-        seen = seen.__cause__
+def _last_line(text: object) -> str:
+    """Returns the last line of a report, which is often a traceback."""
+    return str(text or "").strip().rpartition("\n")[2]
+
+
+def _error_behind(error: BaseException | None) -> DyOrcError | None:
+    """Returns an error of ours behind one: Starlette raises another if an answer fails that it believes to have begun, and a task
+    group one around those of its tasks. In a group with errors of others, something else has failed."""
+    seen = set[int]()
+    while error is not None and id(error) not in seen:  # an error may be its own cause
+        if isinstance(error, DyOrcError):
+            return error
+        if isinstance(error, BaseExceptionGroup):
+            members = [_error_behind(member) for member in error.exceptions]
+            return None if None in members else members[0]
+        seen.add(id(error))
+        error = error.__cause__
     return None
+
+
+def _more_headers(error: DyOrcError, ids: Ids) -> list[Header]:
+    """Returns what our own routes add to an answer with an error, and the application's answers do not have."""
+    challenge = [CHALLENGE] if isinstance(error, AuthenticationError) else []
+    return [*challenge, *answer_headers(ids, status_of(error))]
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
@@ -200,5 +246,13 @@ async def _answer_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, DyOrcError)
     handler = current_handler.get()
     assert handler is not None
-    headers: Mapping[str, str] = {name.decode(): value.decode() for name, value in retry_headers(error)}
+    headers = {name.decode(): value.decode() for name, value in (*retry_headers(error), *_more_headers(error, handler.ids))}
     return Response(error_body(error, handler.ids), status_of(error), headers, media_types.JSON)
+
+
+async def _answer_group(request: Request, error: Exception) -> Response:
+    """Answers with the error of ours that an `asyncio.TaskGroup` has wrapped; raises any other group again."""
+    ours = _error_behind(error)
+    if ours is None:
+        raise error
+    return await _answer_error(request, ours)

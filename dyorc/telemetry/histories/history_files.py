@@ -13,8 +13,10 @@ from pathlib import Path
 
 import msgspec
 
+from dyorc.core.decode_errors import DECODE_ERRORS
 from dyorc.errors import ConfigurationError
 from dyorc.telemetry.histories.history import FORMAT, RequestHistory
+from dyorc.telemetry.histories.history_check import check_history
 
 _SUFFIX = ".jsonl"
 _PARTS_OF_FOLDER = 8
@@ -114,10 +116,14 @@ def _lines_of(path: Path) -> Iterator[tuple[str, bytes]]:
 def _history_of(place: str, line: bytes) -> RequestHistory:
     try:
         history = _decoder.decode(line)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except DECODE_ERRORS as error:
         raise ConfigurationError(f"{place}: expected a history: {error}") from None
     if history.format != FORMAT:
         raise ConfigurationError(f"{place}: it is a history of format {history.format}, expected {FORMAT}: record it again")
+    try:
+        check_history(history)
+    except ValueError as error:
+        raise ConfigurationError(f"{place}: the history is damaged: {error}") from error
     return history
 
 

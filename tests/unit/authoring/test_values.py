@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jaxtyping import Float
-from pydantic import BaseModel, Field, Json, SecretStr, computed_field
+from pydantic import BaseModel, ConfigDict, Field, Json, SecretStr, computed_field
 from typing_extensions import TypedDict
 
 import dyorc
@@ -301,6 +301,32 @@ def test_nan_is_nan_or_refused_and_never_nothing() -> None:
     with pytest.raises(InvalidInputError, match=r"x: Blob .*holds NaN or infinity.*ser_json_inf_nan='strings'"):
         blob.encode(Blob(b"", math.nan), "x")
     assert blob.decode(blob.encode(Blob(b"", None), "x"), "x") == Blob(b"", None)
+
+
+@dataclass
+class Circle:
+    radius: float
+    name: str = ""
+
+
+class Odd(BaseModel):
+    model_config = ConfigDict(ser_json_inf_nan="strings")
+    radius: float
+
+
+@pytest.mark.parametrize("text", ['"NaN"', '" -infinity "', '"INF"', "1e999", "1E+400"])
+def test_nan_that_would_be_lost_is_refused_where_it_comes_in(text: str) -> None:
+    raw = f'{{"radius": {text}}}'
+    circle = ValueType.of(Circle, "program 'x'", "value")
+    assert circle is not None
+    with pytest.raises(InvalidInputError, match=r"^x: Circle .* holds NaN or infinity, .*ser_json_inf_nan='strings'"):
+        circle.decode(raw.encode(), "x")
+    assert circle.decode(b'{"radius": 1e100, "name": "NaN"}', "x") == Circle(1e100, "NaN")
+    for annotation, form in ((Odd, raw), (list[Circle], f"[{raw}]"), (dict[str, Circle], f'{{"a": {raw}}}')):
+        kept = ValueType.of(annotation, "program 'x'", "value")
+        assert kept is not None
+        value = kept.decode(form.encode(), "x")
+        assert repr(kept.decode(kept.encode(value, "y"), "z")) == repr(value)
 
 
 def test_types_that_lose_something_as_json_are_refused() -> None:

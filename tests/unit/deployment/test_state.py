@@ -78,6 +78,19 @@ def test_the_way_back_has_an_end() -> None:
     assert next_version(None) == "1"
 
 
+def test_no_number_is_given_twice() -> None:
+    line = FIRST
+    for number in ("2", "3", "4"):
+        assert next_version(line) == number
+        line = line.with_version(version(number), 0.1).roll_back()
+        assert set(line.versions) == {"1"}
+    state = DeploymentState().with_history("flow", line)
+    assert next_version(DeploymentState.of_json(state.to_json()).lines["flow"]) == "5", "nor after a restart"
+    named = line.with_version(version("blue"), 0.1).with_version(version("9" * 20), 0.1).without_versions()
+    assert next_version(named) == "5"
+    assert DeploymentState.of_json(DeploymentState().with_history("flow", named).to_json()).lines["flow"] == named
+
+
 def test_a_record_survives_as_text() -> None:
     record = DeploymentState().with_history("flow", FIRST.with_version(version("2"), 0.25))
     again = DeploymentState.of_json(record.to_json())

@@ -3,6 +3,7 @@
 import contextlib
 
 import pytest
+import structlog
 
 from dyorc.errors import DeadlineError, DyOrcError, OverloadedError
 from dyorc.gateway.shedding import LoopLag, Shedding
@@ -76,6 +77,15 @@ def test_a_request_that_cannot_be_answered_in_time_is_refused(
     assert (None if refusal is None else type(refusal)) is kind
     if refusal is not None:
         assert (refusal.retryable, refusal.retry_after_s) == ((False, None) if kind is DeadlineError else (True, 1))
+
+
+def test_a_limit_that_no_server_meets_is_no_overload(loop: Loop, lag: LoopLag, shedding: Shedding) -> None:
+    busy(loop, lag, 0.1, 0.1)
+    with structlog.testing.capture_logs() as logs:
+        assert isinstance(shedding.refusal(loop.clock_ns(), lambda: 0.0), DeadlineError)
+        assert not logs
+        assert isinstance(shedding.refusal(loop.clock_ns(), lambda: 0.1), OverloadedError)
+    assert [(log["event"], log["num_refused"]) for log in logs] == [("overloaded", 1)]
 
 
 def test_a_request_without_a_limit_is_not_refused(loop: Loop, lag: LoopLag, shedding: Shedding) -> None:

@@ -84,7 +84,13 @@ def test_a_wrong_value_is_one_line_that_names_the_variable(monkeypatch: pytest.M
     with pytest.raises(ConfigurationError, match=r"^DYORC_LINK is 3, expected a table$"):
         read_settings()
     monkeypatch.setenv("DYORC_JOBS__WEBHOOK_HOSTS", "example.com")
-    with pytest.raises(ConfigurationError, match=r"^the environment cannot be read: .*jobs.*, expected JSON$"):
+    with pytest.raises(ConfigurationError) as caught:
+        read_settings()
+    assert str(caught.value) == ("""DYORC_JOBS__WEBHOOK_HOSTS is 'example.com', expected a list as JSON, such as ["a", "b"]""")
+    monkeypatch.delenv("DYORC_JOBS__WEBHOOK_HOSTS")
+    monkeypatch.delenv("DYORC_LINK")
+    monkeypatch.setenv("DYORC_GATEWAY__SHOWN_HEADERS", '"x-user"')
+    with pytest.raises(ConfigurationError, match=r"^DYORC_GATEWAY__SHOWN_HEADERS is 'x-user', expected an array$"):
         read_settings()
 
 

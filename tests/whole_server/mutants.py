@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-
 from dyorc.cluster import effect_announcements, orchestrator_connection, remote_backend
 from dyorc.gateway import admission
 from dyorc.gateway.jobs import attempts

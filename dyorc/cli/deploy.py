@@ -131,7 +131,9 @@ def rollback(name: Name, url: Url = DEFAULT_URL, key: Key = None, ca: Ca = None,
 
 def _counts_text(traffic: dict[str, Any]) -> str:
     """Returns what a version did with its requests, and with copies of others."""
-    text = f"{traffic['num_ok'] + traffic['num_failed']} requests, {traffic['num_failed']} failed{_times_text(traffic)}"
+    num_refused = traffic.get("num_refused", 0)  # a server of an earlier build does not count them
+    text = f"{traffic['num_ok'] + traffic['num_failed'] + num_refused} requests, {traffic['num_failed']} failed"
+    text += f", {num_refused} refused{_times_text(traffic)}"
     copies = {**traffic["shadow"]}
     if copies:
         times, difference = _times_text(copies), copies.pop("last_difference")

@@ -1,6 +1,6 @@
 """Whether a version that has a part of the requests gets more of them, or is rolled back. Decides by counts, without I/O."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -26,14 +26,21 @@ class CanaryJudgement(NamedTuple):
 def judge(rules: CanaryRules, version: VersionCounts, default: VersionCounts, step_s: float) -> CanaryJudgement:
     """Judges a version by what was counted since its step began.
 
-    Failures and differences count as soon as they are more than `min_requests` could have; times once there are enough of them.
+    Failures, refusals and differences count as soon as they are more than `min_requests` could have; times once there
+    are enough of them.
 
     Args:
         version: Its counts.
         default: Those of the default version.
         step_s: How long the step has lasted.
     """
-    for broken in (*_failures(rules, version, default), *_differences(rules, version), *_slowness(rules, version, default)):
+    broken_rules = (
+        *_failures(rules, version, default),
+        *_refusals(rules, version, default),
+        *_differences(rules, version),
+        *_slowness(rules, version, default),
+    )
+    for broken in broken_rules:
         return CanaryJudgement(Verdict.ROLL_BACK, broken)
     if missing := list(_missing(rules, version, default)):
         text = " and ".join(missing)
@@ -47,7 +54,7 @@ def judge(rules: CanaryRules, version: VersionCounts, default: VersionCounts, st
 
 def _failures(rules: CanaryRules, version: VersionCounts, default: VersionCounts) -> Iterator[str]:
     ratio = version.num_failed / max(version.num_requests, rules.min_requests)
-    seen = f"{version.num_failed} of {version.num_requests} requests failed ({_codes(version)})"
+    seen = f"{version.num_failed} of {version.num_requests} requests failed ({_codes(version.failures)})"
     limit, increase = rules.errors.max_ratio, rules.errors.max_increase
     if limit is not None and ratio > limit:
         yield f"{seen}, allowed are {limit:.3%} (errors.max_ratio)"
@@ -57,8 +64,20 @@ def _failures(rules: CanaryRules, version: VersionCounts, default: VersionCounts
             yield f"{seen}, {usual:.3%} of the default's, allowed are {increase:.3%} more (errors.max_increase)"
 
 
-def _codes(version: VersionCounts) -> str:
-    return ", ".join(f"{code} {number}" for code, number in version.failures.items())
+def _refusals(rules: CanaryRules, version: VersionCounts, default: VersionCounts) -> Iterator[str]:
+    ratio = version.num_refused / max(version.num_ended, rules.min_requests)
+    seen = f"{version.num_refused} of {version.num_ended} requests were refused ({_codes(version.refusals)})"
+    limit, increase = rules.refusals.max_ratio, rules.refusals.increase_limit
+    if limit is not None and ratio > limit:
+        yield f"{seen}, allowed are {limit:.3%} (refusals.max_ratio)"
+    if default.num_ended >= rules.min_requests:
+        usual = default.num_refused / default.num_ended
+        if ratio > usual + increase:
+            yield f"{seen}, {usual:.3%} of the default's, allowed are {increase:.3%} more (refusals.max_increase)"
+
+
+def _codes(numbers: Mapping[str, int]) -> str:
+    return ", ".join(f"{code} {number}" for code, number in numbers.items())
 
 
 def _differences(rules: CanaryRules, version: VersionCounts) -> Iterator[str]:
@@ -101,13 +120,15 @@ def _missing(rules: CanaryRules, version: VersionCounts, default: VersionCounts)
     num_default = default.num_ok if compares_times else default.num_requests
     if (compares_times or rules.errors.max_increase is not None) and num_default < needed:
         yield f"{num_default} of {needed} requests of the default version (min_requests)"
+    if version.num_refused / max(version.num_ended, needed) > rules.refusals.increase_limit and default.num_ended < needed:
+        yield f"{default.num_ended} of {needed} requests of the default version, to compare refusals (min_requests)"
     num_copies = rules.differences.min_compared or needed
     if rules.compares and version.num_compared < num_copies:
         yield f"{version.num_compared} of {num_copies} compared copies (differences.min_compared)"
 
 
 def _summary(version: VersionCounts) -> str:
-    text = f"{version.num_requests} requests, {version.num_failed} failed"
+    text = f"{version.num_ended} requests, {version.num_failed} failed, {version.num_refused} refused"
     if (p50 := version.latency_ms(0.5)) is not None:
         text += f", p50 {p50:.3g} ms, p99 {version.latency_ms(0.99):.3g} ms"
     return text + (f", {version.num_unlike} of {version.num_compared} copies unlike" if version.num_compared else "")

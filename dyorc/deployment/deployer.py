@@ -219,6 +219,8 @@ class Deployer:
             check_name(f"version {name!r}", name)
         except DefinitionError as error:
             raise InvalidInputError(str(error)) from None
+        if not change.version and history is not None and history.now is not None and name == history.now.default:
+            _check_share_of_default(model, name, change)
         known = history.versions.get(name) if history is not None else None
         if known is not None and known.bundle.digest != probe.bundle.digest:
             raise ConflictError(f"version {name!r} of {model!r} exists, with other code; choose another name")
@@ -344,6 +346,19 @@ def _with_version(history: ModelHistory, version: Version, change: Deploy) -> Mo
     """Returns the history after a deployment."""
     rules = None if change.rules is None else read_rules(change.rules)
     return history.with_version(version, change.share_or_default, shadow=change.shadow, sticky=change.sticky, rules=rules)
+
+
+def _check_share_of_default(model: str, name: str, change: Deploy) -> None:
+    """Checks the share of code that the default version has already.
+
+    Raises:
+        ConflictError: If it is a part of the requests: there is nothing to divide them with.
+    """
+    if change.share_or_default < 1:
+        raise ConflictError(
+            f"{model!r} is unchanged: version {name!r}, the default, has this code already, so no other version can get a part "
+            "of its requests; change the code, or load it again as a new version (--fresh)"
+        )
 
 
 def _check_shadow(change: Deploy) -> None:

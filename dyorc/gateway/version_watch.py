@@ -57,8 +57,11 @@ class WatchedRequest:
             self._copy = None
 
     def failed(self, error: BaseException) -> None:
-        """Notes that the request has failed. Errors of its client and lost clients say nothing of the version."""
-        if isinstance(error, Exception) and not isinstance(error, ClientError | RequestCancelledError):
+        """Notes that the request has failed. Lost clients say nothing of the version; errors of its client may: it could be the
+        version that refuses what others take."""
+        if isinstance(error, ClientError):
+            self._counts.count_refusal(error.code)
+        elif isinstance(error, Exception) and not isinstance(error, RequestCancelledError):
             self._counts.count_failure(error.code if isinstance(error, DyOrcError) else InternalError.code)
         self.end()
 
@@ -171,7 +174,12 @@ class VersionWatch:
         """Returns what adds up over processes."""
         return {
             name: {
-                version: {"num_ok": counts.num_ok, "num_failed": counts.num_failed, "num_shadow": dict(counts.copies)}
+                version: {
+                    "num_ok": counts.num_ok,
+                    "num_failed": counts.num_failed,
+                    "num_refused": counts.num_refused,
+                    "num_shadow": dict(counts.copies),
+                }
                 for version, counts in versions.items()
             }
             for name, versions in self._counts.items()

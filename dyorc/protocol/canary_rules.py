@@ -19,6 +19,9 @@ _Ratio: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 _Percent: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=100)]
 
+USUAL_REFUSALS = 0.1
+"""By how much the ratio of refused requests may grow where no rule says so: clients err, but not with one version only."""
+
 
 class LatencyRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """How long answered requests may take: the median, and the 99th percentile.
@@ -46,6 +49,23 @@ class FailureRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_increase: _Ratio | None = None
 
 
+class RefusalRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How many requests may be refused, as errors of their clients.
+
+    Attributes:
+        max_ratio: Of the version's requests.
+        max_increase: By how much its ratio may be above that of the default version; None: `USUAL_REFUSALS`.
+    """
+
+    max_ratio: _Ratio | None = None
+    max_increase: _Ratio | None = None
+
+    @property
+    def increase_limit(self) -> float:
+        """By how much its ratio may be above that of the default version."""
+        return USUAL_REFUSALS if self.max_increase is None else self.max_increase
+
+
 class DifferenceRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """How many copies of requests may be answered otherwise, or fail.
 
@@ -62,7 +82,8 @@ class CanaryRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     Attributes:
         steps: Its parts of the requests, one after the other, in per cent; after the last, it gets all.
-        min_requests: Requests that it has to end at each step; for rules that compare it with the default version, that, too.
+        min_requests: Requests that it has to end at each step, but for refused ones; for rules that compare it with the
+            default version, that, too.
         min_step_s: How long a step lasts at least.
         max_step_s: If it has not seen enough by then, it is rolled back.
     """
@@ -73,6 +94,7 @@ class CanaryRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_step_s: _Positive = 3600.0
     latency: LatencyRules = LatencyRules()
     errors: FailureRules = FailureRules()
+    refusals: RefusalRules = RefusalRules()
     differences: DifferenceRules = DifferenceRules()
 
     @property
@@ -101,6 +123,7 @@ def read_rules(values: Mapping[str, Any]) -> CanaryRules:
     Raises:
         InvalidInputError: If they are no rules; names the key.
     """
+    _refuse_nulls(values)
     try:
         rules = msgspec.convert(values, CanaryRules)
     except msgspec.ValidationError as error:
@@ -113,14 +136,22 @@ def read_rules(values: Mapping[str, Any]) -> CanaryRules:
         raise InvalidInputError(
             f"canary rules: min_step_s is {rules.min_step_s:g}, expected at most max_step_s, {rules.max_step_s:g}"
         )
-    limits = [*_limits(rules.latency), *_limits(rules.errors), rules.differences.max_ratio]
+    limits = [*_limits(rules.latency), *_limits(rules.errors), *_limits(rules.refusals), rules.differences.max_ratio]
     if all(limit is None for limit in limits):
         known = ", ".join(name for name in _known_keys("") if "." in name and "min_" not in name)
         raise InvalidInputError(f"canary rules: there is nothing to judge by; expected at least one of {known}")
     return rules
 
 
-def _limits(rules: LatencyRules | FailureRules) -> list[float | None]:
+def _refuse_nulls(values: Mapping[str, Any]) -> None:
+    """Refuses rules that are null: JSON makes that of infinity on its way to the server, where it would read as no rule."""
+    for key, value in values.items():
+        parts: Mapping[str, Any] = value if isinstance(value, Mapping) else {}
+        for name in [key] if value is None else [f"{key}.{name}" for name, part in parts.items() if part is None]:
+            raise InvalidInputError(f"canary rules: {name} is None, expected a finite number; leave out what is no rule")
+
+
+def _limits(rules: LatencyRules | FailureRules | RefusalRules) -> list[float | None]:
     return list(msgspec.structs.asdict(rules).values())
 
 
@@ -153,7 +184,7 @@ _KINDS = {"float": "a number", "int": "a whole number", "object": "a table", "ar
 
 def _known_keys(section: str) -> list[str]:
     """Returns the keys of a section, or all."""
-    sections = {"latency": LatencyRules, "errors": FailureRules, "differences": DifferenceRules}
+    sections = {"latency": LatencyRules, "errors": FailureRules, "refusals": RefusalRules, "differences": DifferenceRules}
     if section in sections:
         return [f"{section}.{name}" for name in sections[section].__struct_fields__]
     own = [name for name in CanaryRules.__struct_fields__ if name not in sections]

@@ -12,6 +12,7 @@ from dyorc.core.arrays import Array, apply_views
 from dyorc.telemetry.histories.history import (
     CONSTANT,
     INPUT,
+    HistoryCall,
     KeptTensor,
     RequestHistory,
     TensorSource,
@@ -19,24 +20,39 @@ from dyorc.telemetry.histories.history import (
     index_of_json,
 )
 
+_NOTHING = KeptTensor("", ())
+
 
 class Identities:
-    """The identities of the tensors and calls of one history: texts that are equal for equal ones, also in other histories."""
+    """The identities of the tensors and calls of one history: texts that are equal for equal ones, also in other histories.
 
-    def __init__(self, history: RequestHistory) -> None:
+    Args:
+        recorded: Those of the history that was replayed, if this one is of its replay. Whether a result is known by its bytes
+            depends on that history: here it may be missing, since the call was not needed any longer, or be there, since the
+            workflow had it made again.
+    """
+
+    def __init__(self, history: RequestHistory, recorded: "Identities | None" = None) -> None:
         self._history = history
+        self._recorded = recorded
         self._names = list(history.inputs)
         self._calls: dict[int, str] = {}
+        self._outputs: dict[str, tuple[KeptTensor, ...]] | None = None
 
     def of(self, source: TensorSource) -> str:
         """Returns the identity of a tensor."""
-        array = self.array(source)
+        kept = self._kept(source)
+        if self._recorded is not None and source.call >= 0:
+            theirs = self._recorded.output_of(self.of_call(source.call), source.field)
+            if theirs is not None and (kept is _NOTHING or theirs.data is None):
+                kept = theirs
+        array = _seen_through(kept, source)
         if array is not None:
             return digest_of(array)
         if source.call == INPUT:
             return of_input(self._names[source.field], source.views)
         if source.call == CONSTANT:
-            return f"{self._kept(source).digest}{list(source.views) or ''}"
+            return f"{kept.digest}{list(source.views) or ''}"
         return of_result(self.of_call(source.call), source.field, source.views)
 
     def of_call(self, number: int) -> str:
@@ -49,10 +65,21 @@ class Identities:
 
     def array(self, source: TensorSource) -> Array | None:
         """Returns a tensor; None if its bytes are not in the history."""
-        array = self._kept(source).array()
-        if array is None or not source.views:
-            return array
-        return apply_views(array, [index_of_json(view) for view in source.views])
+        return _seen_through(self._kept(source), source)
+
+    def output_of(self, call: str, field: int) -> KeptTensor | None:
+        """Returns an output of the first call with this identity that has a result; None if there is none."""
+        outputs = self.outputs_of(call)
+        return None if outputs is None else outputs[field]
+
+    def outputs_of(self, call: str) -> tuple[KeptTensor, ...] | None:
+        """Returns the outputs of the first call with this identity that has a result; None if there is none."""
+        if self._outputs is None:
+            self._outputs = {}
+            for number, made in enumerate(self._history.calls):
+                if made.outputs is not None:
+                    self._outputs.setdefault(self.of_call(number), made.outputs)
+        return self._outputs.get(call)
 
     def _kept(self, source: TensorSource) -> KeptTensor:
         if source.call == INPUT:
@@ -60,7 +87,32 @@ class Identities:
         if source.call == CONSTANT:
             return self._history.constants[source.field]
         outputs = self._history.calls[source.call].outputs
-        return KeptTensor("", ()) if outputs is None else outputs[source.field]
+        return _NOTHING if outputs is None else outputs[source.field]
+
+
+def complete(history: RequestHistory) -> None:
+    """Gives calls without a result, since they were not needed any longer, that of an equal call that has one."""
+    while any(_lacks_result(call) for call in history.calls):
+        identities, is_changed = Identities(history), False
+        for number, call in enumerate(history.calls):
+            if _lacks_result(call):
+                outputs = identities.outputs_of(identities.of_call(number))
+                if outputs is not None:
+                    call.outputs, is_changed = outputs, True
+        if not is_changed:
+            return
+
+
+def _lacks_result(call: HistoryCall) -> bool:
+    return call.outputs is None and not call.error and not call.is_effect
+
+
+def _seen_through(kept: KeptTensor, source: TensorSource) -> Array | None:
+    """Returns a tensor through the views of a source; None without its bytes."""
+    array = kept.array()
+    if array is None or not source.views:
+        return array
+    return apply_views(array, [index_of_json(view) for view in source.views])
 
 
 def of_call(program: str, statics: str, arguments: Sequence[str]) -> str:

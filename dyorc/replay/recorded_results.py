@@ -97,7 +97,8 @@ class RecordedResults:
         programs: Run calls that the history does not have; None: nothing runs.
 
     Attributes:
-        missing: Why calls could not be answered, in order.
+        missing: Why calls could not be answered, or values not read, in order.
+        lacks_value: Whether the first of these is a value of the history whose bytes it does not have.
         num_new: How many calls were run, by program.
     """
 
@@ -111,6 +112,7 @@ class RecordedResults:
         self._placeholders: dict[int, _Placeholder] = {}
         self._blocks = count(1)
         self.missing: list[str] = []
+        self.lacks_value = False
         self.num_new: dict[str, int] = {}
 
     def input(self, name: str) -> TensorRef:
@@ -139,8 +141,13 @@ class RecordedResults:
         try:
             return self._run(action)
         except MissingValueError as error:
-            self.missing.append(str(error))
+            self.miss_value(error)
             return None
+
+    def miss_value(self, error: MissingValueError) -> None:
+        """Notes that a value could not be read."""
+        self.lacks_value = self.lacks_value or not self.missing
+        self.missing.append(str(error))
 
     def read(self, tensor: TensorRef) -> Array:
         """Returns the contents of a tensor.
@@ -180,7 +187,7 @@ class RecordedResults:
         """Runs the call behind a placeholder."""
         action = placeholder.action
         if action is None:
-            raise MissingValueError(f"the value of {placeholder.identity}, which is in no history")
+            raise MissingValueError(f"the value of {placeholder.identity}, which is not in the history")
         name = _own_name(action.program)
         if self._programs is None or not action.program.options.pure:
             raise MissingValueError(f"the value that {name!r} returned, which is not in the history")

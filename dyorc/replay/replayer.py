@@ -29,6 +29,7 @@ from dyorc.errors import (
     WorkflowError,
     WorkflowLimitError,
 )
+from dyorc.replay.identities import complete
 from dyorc.replay.recorded_results import LoadedPrograms, MissingValueError, RecordedResults
 from dyorc.replay.replay_scheduler import ReplayScheduler
 from dyorc.telemetry.histories.history import RequestHistory
@@ -59,10 +60,12 @@ class ReplayedRequest:
     Attributes:
         history: What happened in the replay.
         missing: Why it did not come to an end; empty: it did.
+        lacks_value: Whether that is a value whose bytes its history does not have, and not what the version does.
     """
 
     history: RequestHistory
     missing: str = ""
+    lacks_value: bool = False
 
 
 class UnreplayableError(Exception):
@@ -105,6 +108,7 @@ class Replayer:
         """
         if reason := _refusal(history, self._workflow):
             raise UnreplayableError(reason)
+        complete(history)
         results = RecordedResults(history, self._programs)
         journal = _Journal(history.request_id)
         signature = self._workflow.signature
@@ -124,7 +128,7 @@ class Replayer:
             journal.keep(self._engine.tasks.requests[number])
             self._give_up(number)
         assert journal.history is not None
-        return ReplayedRequest(journal.history, missing)
+        return ReplayedRequest(journal.history, missing, bool(missing) and results.lacks_value)
 
     def _run(self, arrived: RequestArrived, results: RecordedResults) -> str:
         """Runs a request until nothing is left to be done. Returns why it has no answer; empty: it has one, or an error."""
@@ -156,7 +160,7 @@ class Replayer:
                 try:
                     return [(now_ns, ValueFetched(fetch_id, tuple([results.read(tensor) for tensor in tensors])))]
                 except MissingValueError as error:
-                    results.missing.append(str(error))
+                    results.miss_value(error)
                     return ()
             case AnswerRequest(request_id=request_id):
                 return [(now_ns, AnswerTaken(request_id))]
@@ -190,7 +194,7 @@ class _Journal:
 
     def keep(self, request: Request) -> None:
         if request.root is not None and self.history is None:
-            reader = JournalReader(request, request.root, _ALL_BYTES, keeps_stored=False)
+            reader = JournalReader(request, request.root, _ALL_BYTES)
             self.history = reader.read(self._request_id, self._error, self.ended_ns)
 
 

@@ -87,7 +87,8 @@ def compare(recorded: RequestHistory, replayed: ReplayedRequest, specs: Sequence
         specs: The outputs of the version.
         tolerance: Floats of two answers are the same if they differ by no more than this part of the first.
     """
-    before, now = Identities(recorded), Identities(replayed.history)
+    before = Identities(recorded)
+    now = Identities(replayed.history, before)
     if replayed.history.error[:1] == (NondeterministicWorkflowError.code,):
         return Comparison(
             request_id=recorded.request_id, nondeterministic=replayed.history.error[1], recorded_ms=recorded.duration_ms

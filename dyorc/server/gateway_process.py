@@ -7,6 +7,8 @@ import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import NamedTuple
 
+import structlog
+
 from dyorc.answering.tensor_exchange import Tensors
 from dyorc.cluster.control_client import ControlClient
 from dyorc.cluster.groups_backend import GroupsBackend
@@ -27,6 +29,8 @@ from dyorc.telemetry.tracing.tracer import tracing
 from dyorc.transport.cluster_network import NodeNetwork, node_name
 from dyorc.transport.tensor_path import TensorExchange
 
+_log = structlog.get_logger("dyorc.server")
+
 
 @contextlib.asynccontextmanager
 async def serve_gateway(
@@ -46,6 +50,8 @@ async def serve_gateway(
     """
     require_linux("a gateway apart from its orchestrator needs", "`dyorc serve --in-process` does both in one process")
     refuse_open_address(settings.gateway)  # before anything starts
+    if folder := settings.telemetry.histories.folder:
+        _log.warning("histories_not_recorded", folder=folder, reason="a gateway sees no calls; dyorc serve records histories")
     network = network_of(settings.cluster)
     drain = Drain(settings.gateway.drain_timeout_s, hurry or asyncio.Event())
     async with contextlib.AsyncExitStack() as stack:

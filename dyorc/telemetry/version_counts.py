@@ -24,6 +24,7 @@ class VersionCounts(msgspec.Struct):
     Attributes:
         num_ok: Requests that were answered.
         failures: Requests that failed, but for errors of their clients, by the code of the error.
+        refusals: Requests that ended with an error of their client, by its code. What the version refuses is its own doing, too.
         latency: How long the answered ones took, by `LATENCY_BOUNDS_NS`; empty: none was.
         copies: What became of copies of the default's requests.
         copy_latency: How long answered copies took.
@@ -36,6 +37,7 @@ class VersionCounts(msgspec.Struct):
     copies: dict[str, int] = {}
     copy_latency: list[int] = []
     difference: str = ""
+    refusals: dict[str, int] = {}
 
     # Counting
 
@@ -47,6 +49,10 @@ class VersionCounts(msgspec.Struct):
     def count_failure(self, code: str) -> None:
         """Counts a failed request."""
         self.failures[code] = self.failures.get(code, 0) + 1
+
+    def count_refusal(self, code: str) -> None:
+        """Counts a request that ended with an error of its client."""
+        self.refusals[code] = self.refusals.get(code, 0) + 1
 
     def count_copy(self, outcome: str, took_ns: int | None = None) -> None:
         """Counts a copy, and if it was answered, how long that took."""
@@ -63,8 +69,18 @@ class VersionCounts(msgspec.Struct):
 
     @property
     def num_requests(self) -> int:
-        """Requests that have ended."""
+        """Requests that have ended, but for refused ones."""
         return self.num_ok + self.num_failed
+
+    @property
+    def num_refused(self) -> int:
+        """Requests that were refused."""
+        return sum(self.refusals.values())
+
+    @property
+    def num_ended(self) -> int:
+        """All requests that have ended."""
+        return self.num_requests + self.num_refused
 
     @property
     def num_compared(self) -> int:
@@ -88,6 +104,7 @@ class VersionCounts(msgspec.Struct):
             shadow = {**self.copies, "p50_ms": times[0], "p99_ms": times[1], "last_difference": self.difference}
         return {
             "num_ok": self.num_ok, "num_failed": self.num_failed, "failures": dict(self.failures),
+            "num_refused": self.num_refused, "refusals": dict(self.refusals),
             "p50_ms": self.latency_ms(0.5), "p99_ms": self.latency_ms(0.99), "shadow": shadow,
         }  # fmt: skip
 
@@ -98,7 +115,7 @@ class VersionCounts(msgspec.Struct):
         self.num_ok += other.num_ok
         self.latency = _combined(self.latency, other.latency, 1)
         self.copy_latency = _combined(self.copy_latency, other.copy_latency, 1)
-        for own, others in ((self.failures, other.failures), (self.copies, other.copies)):
+        for own, others in ((self.failures, other.failures), (self.refusals, other.refusals), (self.copies, other.copies)):
             for name, number in others.items():
                 own[name] = own.get(name, 0) + number
         self.difference = other.difference or self.difference
@@ -112,6 +129,7 @@ class VersionCounts(msgspec.Struct):
             copies=_less(self.copies, before.copies),
             copy_latency=_combined(self.copy_latency, before.copy_latency, -1),
             difference=self.difference,
+            refusals=_less(self.refusals, before.refusals),
         )
 
 

@@ -52,6 +52,11 @@ def raising(text: str) -> str:
     return text.replace("return plus", "raise ValueError('broken')\n    return plus")
 
 
+def refusing(text: str) -> str:
+    """Makes a version refuse what the other takes."""
+    return text.replace("return plus", "raise dyorc.InvalidInputError('no such input')\n    return plus")
+
+
 class Users(ClientThreads):
     """Users who ask again and again, each by a header.
 
@@ -130,9 +135,10 @@ def test_a_good_version_is_promoted_and_no_user_goes_back(tmp_path: Path, mode: 
     [
         (slow, 1, RULES, (), "(latency.max_p50_s)"),
         (raising, 1, RULES, (), "requests failed (workflow "),
+        (refusing, 1, RULES, (), "requests were refused (invalid_input "),
         (str, 2, RULES + "[differences]\nmax_ratio = 0.1\n", ("--shadow", "100"), "in 2 of 2 elements, by up to 1"),
     ],
-    ids=["slow", "raises", "differs"],
+    ids=["slow", "raises", "refuses", "differs"],
 )
 def test_a_bad_version_is_rolled_back_with_its_reason(
     tmp_path: Path, change: Callable[[str], str], number: int, rules: str, options: Sequence[str], reason: str, mode: str

@@ -65,7 +65,7 @@ def test_answers_of_copies_are_compared_and_nobody_sees_them(tmp_path: Path, mod
         assert copies_of(client, "other")["last_difference"] == "output 'output' differs in 2 of 2 elements, by up to 1"
         printed = deployed(server)
         assert "different" in printed
-        assert "flow other: 0 requests, 0 failed; as shadow" in printed
+        assert "flow other: 0 requests, 0 failed, 0 refused; as shadow" in printed
 
         metrics = http.get("/metrics").text
         assert 'dyorc_shadow_requests_total{outcome="different",workflow="flow@other"}' in metrics

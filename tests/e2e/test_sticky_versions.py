@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 import dyorc
-from dyorc.errors import InvalidInputError
+from dyorc.errors import ConflictError, InvalidInputError
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from dyorc.testing import ServerProcess, serving
 from tests import oip_grpc
@@ -49,6 +49,8 @@ def test_unchanged_code_is_no_new_version(tmp_path: Path) -> None:
     app = App(tmp_path)
     with serving(app.target, in_process=True) as server, dyorc.Client(server.url, timeout_s=TIMEOUT_S) as client:
         assert "flow is unchanged: version 1 has this code already" in deployed(server, app.target)
+        with pytest.raises(ConflictError, match="'flow' is unchanged: version '1', the default, has this code already"):
+            client.deploy(app.target, share=0.1)
         app.write(2)
         assert "is unchanged" not in deployed(server, app.target)
         for _ in range(2):

@@ -41,15 +41,19 @@ class KeptTensor(msgspec.Struct, omit_defaults=True, frozen=True):
     digest: str = ""
 
     @classmethod
-    def of(cls, array: Array, *, max_bytes: int, is_redacted: bool = False) -> "KeptTensor":
-        """Returns an array as a history keeps it: a larger one without its bytes, a redacted one with their digest."""
+    def of(cls, array: Array, *, max_bytes: int, is_redacted: bool = False, needs_digest: bool = False) -> "KeptTensor":
+        """Returns an array as a history keeps it: a larger one without its bytes, a redacted one with their digest.
+
+        Args:
+            needs_digest: Whether a larger one has a digest, too. About 1 ms per MB.
+        """
         dtype = dtype_of(array)
-        if array.nbytes > max_bytes:
-            return cls(dtype, array.shape)
-        if is_redacted:
-            return cls(dtype, array.shape, digest=digest_of(array))
-        data = encode_bytes(array) if dtype is DType.BYTES else array.tobytes()
-        return cls(dtype, array.shape, data if len(data) <= max_bytes else None)
+        if not is_redacted and array.nbytes <= max_bytes:
+            data = encode_bytes(array) if dtype is DType.BYTES else array.tobytes()
+            if len(data) <= max_bytes:
+                return cls(dtype, array.shape, data)
+        has_digest = needs_digest or (is_redacted and array.nbytes <= max_bytes)
+        return cls(dtype, array.shape, digest=digest_of(array) if has_digest else "")
 
     def array(self) -> Array | None:
         """Returns the array; None if its bytes are not there.

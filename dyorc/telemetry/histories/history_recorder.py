@@ -2,9 +2,9 @@
 
 import random
 import threading
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from queue import SimpleQueue
 from types import TracebackType
 from typing import Self
 
@@ -30,6 +30,8 @@ _BYTES_WITHOUT_VALUES = 2048
 """Roughly what a history takes besides its values."""
 _MAX_BATCH = 256
 """Histories that are written together."""
+_INTERVAL_S = 0.2
+"""Of writes. A thread that woke for each history would take the interpreter from the event loop each time."""
 
 
 class HistoryRecorder:
@@ -48,18 +50,20 @@ class HistoryRecorder:
         self._tenants = frozenset(config.tenants)
         self._redacted = frozenset(config.redact)
         self._files = HistoryFiles(Path(config.folder), config.max_bytes)
-        self._waiting: SimpleQueue[tuple[RequestHistory, int] | None] = SimpleQueue()
+        self._waiting: deque[tuple[RequestHistory, int]] = deque()
+        self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._write_all, name="dyorc-histories", daemon=True)
         self._put_bytes = self._taken_bytes = 0
         self._num_dropped = self._num_written = self._num_unwritten = 0
         self._has_complained = False
+        self._encode = msgspec.json.Encoder().encode
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._waiting.put(None)
+        self._is_over.set()
         self._thread.join()
         self._files.close()
 
@@ -96,7 +100,7 @@ class HistoryRecorder:
             return
         num_bytes = reader.num_kept_bytes + _BYTES_WITHOUT_VALUES
         self._put_bytes += num_bytes
-        self._waiting.put((history, num_bytes))
+        self._waiting.append((history, num_bytes))
 
     def _complain(self, event: str, **facts: str) -> None:
         if not self._has_complained:
@@ -105,26 +109,21 @@ class HistoryRecorder:
 
     def _write_all(self) -> None:
         """Writes what comes, until the end. Runs on its own thread."""
-        encode = msgspec.json.Encoder().encode
-        while (first := self._waiting.get()) is not None:
-            batch = [first]
-            is_last = False
-            while len(batch) < _MAX_BATCH and not self._waiting.empty():
-                following = self._waiting.get()
-                if following is None:
-                    is_last = True
-                    break
-                batch.append(following)
-            try:
-                self._files.write(b"".join([line for history, _ in batch for line in (encode(history), b"\n")]))
-                self._num_written += len(batch)
-            except (OSError, msgspec.EncodeError, UnicodeError):
-                self._files.close()
-                self._num_unwritten += len(batch)
-                self._complain("histories_not_written", folder=self._config.folder)
-            self._taken_bytes += sum(num_bytes for _, num_bytes in batch)
-            if is_last:
-                return
+        is_last = False
+        while not is_last:
+            is_last = self._is_over.wait(_INTERVAL_S)
+            while self._waiting:
+                self._write([self._waiting.popleft() for _ in range(min(len(self._waiting), _MAX_BATCH))])
+
+    def _write(self, batch: list[tuple[RequestHistory, int]]) -> None:
+        try:
+            self._files.write(b"".join([line for history, _ in batch for line in (self._encode(history), b"\n")]))
+            self._num_written += len(batch)
+        except (OSError, msgspec.EncodeError, UnicodeError):
+            self._files.close()
+            self._num_unwritten += len(batch)
+            self._complain("histories_not_written", folder=self._config.folder)
+        self._taken_bytes += sum(num_bytes for _, num_bytes in batch)
 
 
 class HistoryKeeper:

@@ -41,22 +41,12 @@ class JournalReader:
     Args:
         max_value_bytes: Larger tensors are kept without their bytes.
         redacted: Names of inputs and parameters whose values are not kept.
-        keeps_stored: Whether stored tensors are kept, too, if their contents are at hand since the workflow has read them.
 
     Attributes:
         num_kept_bytes: Bytes of the tensors that it has kept.
     """
 
-    def __init__(
-        self,
-        request: Request,
-        root: Task,
-        max_value_bytes: int,
-        redacted: Collection[str] = (),
-        *,
-        keeps_stored: bool = True,
-    ) -> None:
-        self._keeps_stored = keeps_stored
+    def __init__(self, request: Request, root: Task, max_value_bytes: int, redacted: Collection[str] = ()) -> None:
         self._request = request
         self._root = root
         self._max_value_bytes = max_value_bytes
@@ -142,13 +132,14 @@ class JournalReader:
             text_of_outcome(point.outcome) if point.error is None else f"an error: {bounded(str(point.error))}",
         )
 
-    def _kept(self, future: Future, field: int, *, is_redacted: bool = False) -> KeptTensor:
+    def _kept(self, future: Future, field: int, *, is_redacted: bool = False, needs_digest: bool = False) -> KeptTensor:
         tensor = future.tensors[field]
         array = _array_of(future, field)
-        if array is None or (tensor.block and not self._keeps_stored):
+        if array is None:
             return KeptTensor(tensor.dtype, tensor.shape)
         left_bytes = MAX_VALUES * self._max_value_bytes - self.num_kept_bytes
-        kept = KeptTensor.of(array, max_bytes=min(self._max_value_bytes, left_bytes), is_redacted=is_redacted)
+        max_bytes = min(self._max_value_bytes, left_bytes)
+        kept = KeptTensor.of(array, max_bytes=max_bytes, is_redacted=is_redacted, needs_digest=needs_digest)
         self.num_kept_bytes += len(kept.data or b"")
         return kept
 
@@ -167,7 +158,7 @@ class JournalReader:
             return [TensorSource(call, first + field, _json(views))]
         if future.producer is not None or not future.tensors:
             return []
-        self._constants.append(self._kept(future, field, is_redacted=bool(self._redacted)))
+        self._constants.append(self._kept(future, field, is_redacted=bool(self._redacted), needs_digest=True))
         return [TensorSource(CONSTANT, len(self._constants) - 1, _json(views))]
 
 

@@ -28,6 +28,14 @@ def counted(num_ok: int = 0, num_failed: int = 0, ms: float = 5.0, **copies: int
     return counts
 
 
+def refusing(number: int, counts: VersionCounts | None = None) -> VersionCounts:
+    """Returns the same counts with so many refused requests."""
+    counts = counts or counted()
+    for _ in range(number):
+        counts.count_refusal("invalid_input")
+    return counts
+
+
 def rules(**values: Any) -> CanaryRules:
     """Returns rules that judge by 100 requests."""
     return read_rules({"min_requests": 100, **values})
@@ -40,12 +48,27 @@ DEFAULT = counted(1000, 10)
     ("values", "counts", "verdict", "reason"),
     [
         ({"errors": {"max_ratio": 0.02}}, counted(99), "wait", "99 of 100 requests (min_requests)"),
-        ({"errors": {"max_ratio": 0.02}}, counted(98, 2), "go_on", "100 requests, 2 failed, p50 "),
+        ({"errors": {"max_ratio": 0.02}}, counted(98, 2), "go_on", "100 requests, 2 failed, 0 refused, p50 "),
         ({"errors": {"max_ratio": 0.02}}, counted(0, 2), "wait", "2 of 100 requests"),
         ({"errors": {"max_ratio": 0.02}}, counted(0, 3), "roll_back", "3 of 3 requests failed (execution 3), allowed are 2.000%"),
         ({"errors": {"max_ratio": 0.0}}, counted(0, 1), "roll_back", "errors.max_ratio"),
         ({"errors": {"max_increase": 0.01}}, counted(199, 3), "go_on", "202 requests, 3 failed"),
         ({"errors": {"max_increase": 0.01}}, counted(195, 5), "roll_back", "0.990% of the default's, allowed are 1.000% more"),
+        ({"latency": {"max_p99_s": 0.01}}, refusing(11, counted(100)), "go_on", "111 requests, 0 failed, 11 refused"),
+        (
+            {"latency": {"max_p99_s": 0.01}},
+            refusing(12, counted(100)),
+            "roll_back",
+            "12 of 112 requests were refused (invalid_input",
+        ),
+        (
+            {"errors": {"max_ratio": 0.02}},
+            refusing(11),
+            "roll_back",
+            "0.000% of the default's, allowed are 10.000% more (refusals.",
+        ),
+        ({"refusals": {"max_increase": 0.5}}, refusing(90, counted(100)), "go_on", ""),
+        ({"refusals": {"max_ratio": 0.01}}, refusing(2), "roll_back", "allowed are 1.000% (refusals.max_ratio)"),
         ({"latency": {"max_p99_s": 0.01}}, counted(100), "go_on", ""),
         ({"latency": {"max_p99_s": 0.004}}, counted(100), "roll_back", "ms, allowed are 4 ms (latency.max_p99_s)"),
         ({"latency": {"max_p50_s": 0.004}}, counted(99), "wait", "99 of 100"),
@@ -70,6 +93,14 @@ def test_a_comparison_waits_for_the_default_version() -> None:
     for values in ({"latency": {"max_p50_factor": 1.5}}, {"errors": {"max_increase": 0.0}}):
         judgement = judge(rules(**values), counted(100, 0, 900), counted(99), step_s=1.0)
         assert judgement == (Verdict.WAIT, "99 of 100 requests of the default version (min_requests)")
+
+
+def test_refusals_are_compared_with_enough_requests_of_the_default_version() -> None:
+    limits = rules(errors={"max_ratio": 0.1})
+    judgement = judge(limits, refusing(100, counted(100)), refusing(50, counted(49)), 1)
+    assert judgement == (Verdict.WAIT, "99 of 100 requests of the default version, to compare refusals (min_requests)")
+    assert judge(limits, refusing(100, counted(100)), refusing(50, counted(50)), 1).verdict is Verdict.GO_ON, "both refuse half"
+    assert judge(limits, refusing(5, counted(100)), counted(), 1).verdict is Verdict.GO_ON
 
 
 def test_a_step_has_a_shortest_and_a_longest_time() -> None:
@@ -108,6 +139,14 @@ def test_bad_rules_name_the_key(values: dict[str, Any], text: str) -> None:
         read_rules(values)
     assert f"canary rules: {text}" in str(caught.value)
     assert "null" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "key"), [({"latency": {"max_p50_factor": None}}, "latency.max_p50_factor"), ({"max_step_s": None}, "max_step_s")]
+)
+def test_a_rule_that_is_null_is_refused(values: dict[str, Any], key: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"canary rules: {key} is None, expected a finite number"):
+        read_rules(msgspec.json.decode(msgspec.json.encode(values)))
 
 
 # What is deployed
@@ -213,6 +252,10 @@ def test_counts_add_up_over_processes_and_begin_anew_with_each_step() -> None:
         total.add(part)
     assert (total.num_requests, total.num_failed, total.num_compared, total.num_unlike) == (45, 5, 6, 1)
     later = total.since(before)
+    refused = refusing(3)
+    refused.add(refusing(2))
+    assert (refused.num_refused, refused.num_ended, refused.num_requests) == (5, 5, 0)
+    assert refused.since(refusing(2)).refusals == {"invalid_input": 3}
     assert (later.num_ok, later.failures, later.copies) == (30, {"execution": 4}, {SAME: 3, DIFFERENT: 1})
     assert later.latency_ms(0.5) == pytest.approx(7, rel=0.05)
     assert (before.num_ok, before.latency_ms(0.99)) == (10, pytest.approx(5, rel=0.05))

@@ -267,9 +267,39 @@ async def test_values_that_are_not_kept_pass_through(tmp_path: Path) -> None:
     histories = await recorded(flow, tmp_path, [SMALL], max_value_bytes=0)
     assert tried(flow, histories).num_same == 1
     assert tried(other, histories).more_calls == {"halve": 1}
-    assert tried(looking, histories).missing == {"the value that 'double' returned, which is not in the history": 1}
-    assert tried(looking, histories, run_programs=True).missing == {"the value of input x, which is in no history": 1}
+    unread = tried(looking, histories)
+    assert unread.num_not_replayed == {"it needs the value that 'double' returned, which is not in the history": 1}
+    run = tried(looking, histories, run_programs=True)
+    assert run.num_not_replayed == {"it needs the value of input x, which is not in the history": 1}
     assert ran == []
+
+
+async def test_large_constants_are_known_by_their_digest(tmp_path: Path) -> None:
+    def flow_of(factor: float) -> Workflow:
+        @workflow_like("constant")
+        async def flow(x: Vector) -> Vector:
+            return double(np.full(100, factor, np.float32))
+
+        return flow
+
+    histories = await recorded(flow_of(1), tmp_path, [SMALL], max_value_bytes=16)
+    assert tried(flow_of(1), histories).num_same == 1
+    assert tried(flow_of(2), histories).more_calls == {"double": 1}
+
+
+async def test_calls_that_were_not_needed_are_like_equal_ones_that_were(tmp_path: Path) -> None:
+    @workflow_like("unneeded")
+    async def flow(x: Vector) -> Vector:
+        first = double(x)
+        halve(double(x))
+        return await halve(first) if await dyorc.when(total(first), lambda value: value > 0) else x
+
+    histories = await recorded(flow, tmp_path, [MIDDLE])
+    twice = histories[0].calls
+    assert [call.program for call in twice] == ["double", "double", "halve", "total", "halve"]
+    for number in (1, 2):
+        twice[number].outputs = None
+    assert tried(flow, histories).num_same == 1
 
 
 async def test_a_large_result_is_computed_again_if_it_is_read(tmp_path: Path) -> None:
@@ -304,7 +334,7 @@ async def test_redacted_inputs_can_be_passed_on_and_not_read(tmp_path: Path) -> 
 
     histories = await recorded(flow, tmp_path, [SMALL], redact=("x",))
     assert tried(flow, histories).num_same == 1
-    assert tried(reading, histories).missing == {"the value of input x, which is in no history": 1}
+    assert tried(reading, histories).num_not_replayed == {"it needs the value of input x, which is not in the history": 1}
 
 
 async def test_static_parameters_count(tmp_path: Path) -> None:

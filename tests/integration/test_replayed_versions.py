@@ -1,0 +1,130 @@
+"""`dyorc replay` and `dyorc deploy --after-replay`, on the histories of a server."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dyorc
+from dyorc.errors import DeployError, InvalidInputError, UnsupportedError
+from dyorc.testing import ServerProcess, serving
+from tests.deadlines import TIMEOUT_S, wait_until
+
+_APP = """
+import numpy as np
+from jaxtyping import Float
+import dyorc
+
+@dyorc.program
+def total(x: Float[np.ndarray, "batch n"]) -> Float[np.ndarray, "batch"]:
+    return x.sum(axis=1)
+
+@dyorc.program
+def double(x: Float[np.ndarray, "batch n"]) -> Float[np.ndarray, "batch n"]:
+    return 2 * x
+
+@dyorc.workflow
+async def flow(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    if await dyorc.when(total(x), lambda value: value > THRESHOLD):
+        return double(x)
+    return x
+"""
+_NUM_REQUESTS = 10
+
+
+class Recorded:
+    """A server of the flow with the threshold 5, which has recorded requests."""
+
+    def __init__(self, server: ServerProcess, folder: Path) -> None:
+        self.server = server
+        self.folder = folder
+
+    def version(self, threshold: float) -> str:
+        """Returns a target with another threshold."""
+        file = self.folder / f"with_{threshold:g}.py".replace("-", "minus_")
+        file.write_text(_APP.replace("THRESHOLD", str(threshold)))
+        return f"{file}:flow"
+
+    def replay(self, target: str, *options: str, records: Path | None = None) -> "subprocess.CompletedProcess[str]":
+        """Runs the command."""
+        command = [sys.executable, "-P", "-m", "dyorc.cli.main", "replay", str(records or self.folder / "histories"), target]
+        return subprocess.run([*command, *options], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Generator[Recorded]:
+    folder = tmp_path_factory.mktemp("recorded")
+    (folder / "app.py").write_text(_APP.replace("THRESHOLD", "5"))
+    histories = folder / "histories"
+    settings = {"DYORC_TELEMETRY__HISTORIES__FOLDER": str(histories)}
+    with serving(f"{folder}/app.py:flow", in_process=True, environment=settings) as server:
+        with dyorc.Client(server.url) as client:
+            for number in range(_NUM_REQUESTS):
+                client.infer("flow", x=np.array([number, 0], np.float32))
+        wait_until(lambda: _num_lines(histories) == _NUM_REQUESTS, "all histories are written")
+        yield Recorded(server, folder)
+
+
+def _num_lines(folder: Path) -> int:
+    return sum(len(file.read_text().splitlines()) for file in folder.glob("*.jsonl"))
+
+
+def test_the_exit_code_says_what_came_out(recorded: Recorded) -> None:
+    same = recorded.replay(recorded.version(5))
+    assert (same.returncode, same.stderr) == (0, "")
+    assert "10 requests of flow replayed" in same.stdout
+    other = recorded.replay(recorded.version(7))
+    assert other.returncode == 1
+    assert "double: 2 fewer" in other.stdout
+    failed = recorded.replay(recorded.version(5), records=recorded.folder / "nowhere")
+    assert failed.returncode == 2
+    assert failed.stderr.startswith("dyorc: there is no file or folder")
+    missing = recorded.replay(f"{recorded.folder}/app.py:nothing")
+    assert missing.returncode == 2
+    of_others = recorded.replay(f"{recorded.folder}/app.py:double")
+    assert of_others.returncode == 2
+    assert "no recorded request of 'double' was replayed: 10 because they are of other workflows" in of_others.stderr
+
+
+def test_json_has_all_figures(recorded: Recorded) -> None:
+    report = json.loads(recorded.replay(recorded.version(3), "--json", "--examples", "1").stdout)
+    assert (report["num_replayed"], report["num_same"], report["num_diverged"]) == (10, 8, 2)
+    assert report["more_calls"] == {"double": 2}
+    assert len(report["examples"]) == 1
+    newest = json.loads(recorded.replay(recorded.version(3), "--json", "--max-requests", "5").stdout)
+    assert (newest["num_replayed"], newest["num_same"]) == (5, 4)
+    ran = json.loads(recorded.replay(recorded.version(3), "--json", "--run-programs").stdout)
+    assert (ran["num_diverged"], ran["num_other_answers"]) == (0, 2)
+
+
+def test_a_version_is_deployed_only_if_requests_go_as_they_went(recorded: Recorded) -> None:
+    with dyorc.Client(recorded.server.url) as client:
+        with pytest.raises(DeployError, match="2 of 10 recorded requests are different, at most 1 may be") as refused:
+            client.deploy(recorded.version(7), version="higher", after_replay=1000, max_differences=1)
+        assert "it was True, it is False" in str(refused.value)
+        assert set(client.deployments()["flow"]["versions"]) == {"1"}
+        changed = client.deploy(recorded.version(7), version="higher", after_replay=1000, max_differences=2)
+        assert changed["replay"] == {"num_replayed": 10, "num_different": 2}
+        assert changed["default"] == "higher"
+        with pytest.raises(InvalidInputError, match="after_replay is -1, expected a whole number from 0"):
+            client.deploy(recorded.version(7), after_replay=-1)
+
+
+def test_code_that_ends_its_process_is_refused(recorded: Recorded) -> None:
+    file = recorded.folder / "ending.py"
+    file.write_text(_APP.replace("THRESHOLD", "5").replace("    if await", "    import os; os._exit(3)\n    if await"))
+    ended = pytest.raises(DeployError, match="the process that replayed requests ended with exit code 3")
+    with dyorc.Client(recorded.server.url) as client, ended:
+        client.deploy(f"{file}:flow", after_replay=10)
+
+
+def test_a_server_without_histories_says_so(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(_APP.replace("THRESHOLD", "5"))
+    target = f"{tmp_path}/app.py:flow"
+    refused = pytest.raises(UnsupportedError, match="this server has no recorded requests to replay")
+    with serving(target, in_process=True) as server, dyorc.Client(server.url) as client, refused:
+        client.deploy(target, version="2", fresh=True, after_replay=10)

@@ -65,6 +65,8 @@ class ServerEndpoint:
         # No compression: tensors hardly shrink, and could not be viewed where they are.
         headers = [("host", parsed.netloc.decode()), ("user-agent", "dyorc"), ("accept-encoding", "identity")]
         if api_key is not None:
+            if not isinstance(api_key, str):  # pyright: ignore[reportUnnecessaryIsInstance] -- a mistake that people make
+                raise ValueError(f"api_key is a {type(api_key).__name__}, expected a text")
             if not api_key or not api_key.isascii() or not api_key.isprintable() or " " in api_key:
                 raise ValueError("api_key is empty or holds characters other than visible ASCII")
             headers.append((AUTHORIZATION, f"Bearer {api_key}"))

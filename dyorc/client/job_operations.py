@@ -62,8 +62,9 @@ class JobOperations:
         operations = self._operations
         deadline_s = operations.deadline_s(options.timeout_s)
         key = secrets.token_hex(16) if job.idempotency_key is None else job.idempotency_key
-        if not key.isascii() or not key.isprintable() or not key.strip():
-            raise InvalidInputError(f"idempotency_key is {key!r}, expected printable ASCII")
+        is_text = isinstance(key, str)  # pyright: ignore[reportUnnecessaryIsInstance] -- numbers of orders are often given
+        if not is_text or not key.isascii() or not key.isprintable() or not key.strip():
+            raise InvalidInputError(f"idempotency_key is {key!r}, expected a text of printable ASCII")
         fields: dict[str, Any] = {
             "model_name": model,
             "model_version": options.version,

@@ -53,6 +53,12 @@ MODEL_STATISTICS = "stats"
 """The questions about a model."""
 
 
+def _quoted(name: str, kind: str) -> str:
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] -- people pass the workflow itself, or a number
+        raise InvalidInputError(f"the {kind} is {name!r}, expected its name, a text")
+    return quote(name, safe="")
+
+
 def request_path(request_id: str) -> str:
     """Returns the path of a request's record."""
     return f"{REQUESTS}/{quote(request_id, safe='')}"
@@ -60,28 +66,28 @@ def request_path(request_id: str) -> str:
 
 def unload_path(model: str) -> str:
     """Returns the path that takes a model out of service."""
-    return f"{REPOSITORY}/models/{quote(model, safe='')}/unload"
+    return f"{REPOSITORY}/models/{_quoted(model, 'model')}/unload"
 
 
 def rollback_path(model: str) -> str:
     """Returns the path that undoes the last change of a model's versions."""
-    return f"{DEPLOYMENTS}/{quote(model, safe='')}/rollback"
+    return f"{DEPLOYMENTS}/{_quoted(model, 'model')}/rollback"
 
 
 def model_path(model: str, version: str | None, action: str = "") -> str:
     """Returns the path of a model's route, such as its ``infer``."""
     if not model:
         raise InvalidInputError("the model's name is empty")
-    path = f"{MODELS}/{quote(model, safe='')}"
+    path = f"{MODELS}/{_quoted(model, 'model')}"
     if version is not None:
-        path += f"/versions/{quote(version, safe='')}"
+        path += f"/versions/{_quoted(version, 'version')}"
     return f"{path}/{action}" if action else path
 
 
 def run_path(model: str, version: str | None = None) -> str:
     """Returns the path that runs a model on plain values."""
-    path = f"{RUN_MODEL}/{quote(model, safe='')}"
-    return path if version is None else f"{path}/versions/{quote(version, safe='')}"
+    path = f"{RUN_MODEL}/{_quoted(model, 'model')}"
+    return path if version is None else f"{path}/versions/{_quoted(version, 'version')}"
 
 
 def is_openai(path: str) -> bool:

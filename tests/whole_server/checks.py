@@ -39,6 +39,9 @@ def _faults_of_jobs(troupe: Troupe, ledger: Ledger) -> list[str]:
     with contextlib.closing(sqlite3.connect(f"{troupe.folder}/store.db")) as connection:
         states = dict(connection.execute("SELECT id, state FROM jobs").fetchall())
     wrong = [f"job {name} is {state} at rest" for name, state in states.items() if state not in _FINAL]
+    num_submitted = sum(exchange.is_job for exchange in ledger.exchanges)
+    if len(states) > num_submitted:
+        wrong.append(f"the store has {len(states)} jobs, {num_submitted} were submitted")
     accepted = [exchange for exchange in ledger.exchanges if exchange.job_id]
     return wrong + [f"job {exchange.job_id} was accepted and is gone" for exchange in accepted if exchange.job_id not in states]
 

@@ -5,16 +5,14 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 
-import numpy as np
-
 import dyorc
 from dyorc.client import Retries
 from dyorc.errors import DyOrcError
-from tests.whole_server.served import PLAIN
+from tests.whole_server.served import PLAIN, input_of, value_of
 from tests.whole_server.world import VirtualProcess, World
 
 _TIMEOUT_S = 40.0
-_JOB_RATIO = 0.25
+_JOB_RATIO = 0.35
 _RETRIES = Retries(max_attempts=12)
 
 
@@ -99,12 +97,12 @@ class Client:
         try:
             async with dyorc.AsyncClient(f"http://127.0.0.1:{port}", timeout_s=_TIMEOUT_S, retries=_RETRIES) as client:
                 if exchange.is_job:
-                    job = await client.submit(exchange.model, x=np.asarray(exchange.value))
+                    job = await client.submit(exchange.model, x=input_of(exchange.model, exchange.value))
                     exchange.job_id = job.id
                     answer = await job.result(timeout_s=60.0)
                 else:
-                    answer = await client.infer(exchange.model, x=np.asarray(exchange.value))
-            exchange.answer, exchange.outcome = int(answer), "answer"
+                    answer = await client.infer(exchange.model, x=input_of(exchange.model, exchange.value))
+            exchange.answer, exchange.outcome = value_of(answer), "answer"
         except DyOrcError as error:
             exchange.outcome, exchange.text = error.code, str(error)
         exchange.num_endings += 1

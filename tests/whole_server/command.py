@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import importlib
 import json
 import os
 import resource
@@ -19,6 +20,8 @@ from typing import Any
 from tests.whole_server.mutants import MUTANTS
 from tests.whole_server.run import run_seed
 
+_NEEDED = ("anyio._backends._asyncio", "dyorc.cells.orchestrator_cell", "numpy.ma", "pydantic.v1", "rich._emoji_codes")
+"""Modules that servers and clients import when they start; each child would import them again."""
 _LIMIT_S = 60
 """Of the processor's time, for a seed."""
 _SHOW_EVERY_S = 5.0
@@ -110,19 +113,28 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, metavar="K", help="run one seed, and print its log")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="seeds that run side by side")
     parser.add_argument("--mutant", choices=MUTANTS, default="", help="make this mistake on purpose")
-    parser.add_argument("--mutants", action="store_true", help="make each mistake, and see how soon it is noticed")
+    parser.add_argument(
+        "--mutants",
+        nargs="*",
+        choices=MUTANTS,
+        metavar="NAME",
+        help="make these mistakes, by default all, and see how soon each is noticed",
+    )
     options = parser.parse_args(arguments)
-    if options.mutants:
-        return _run_mutants(options.first, options.jobs)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing is left behind
+    for module in _NEEDED:
+        importlib.import_module(module)
+    if options.mutants is not None:
+        return _run_mutants(options.mutants or list(MUTANTS), options.first, options.jobs)
     if options.seed is not None:
         return _run_one(options.seed, options.mutant)
     return _run_many(range(options.first, options.first + (options.seeds or 20)), options.jobs, options.mutant)
 
 
-def _run_mutants(first: int, num_children: int) -> int:
+def _run_mutants(names: Sequence[str], first: int, num_children: int) -> int:
     """Makes each mistake in several series of seeds, and looks how many each takes until it is noticed."""
     figures: dict[str, Any] = {}
-    for name in MUTANTS:
+    for name in names:
         seeds, took_s, text = list[int](), list[float](), ""
         for number in range(_NUM_SERIES):
             series = range(first + number * _MAX_SEEDS, first + (number + 1) * _MAX_SEEDS)
@@ -134,7 +146,7 @@ def _run_mutants(first: int, num_children: int) -> int:
         figures[name] = {"noticed": bool(text), "seeds": statistics.median(seeds), "took_s": round(statistics.median(took_s), 1)}
         print(f"{name}: {figures[name]} {text}", flush=True)
     missed = [name for name, figure in figures.items() if not figure["noticed"]]
-    print(json.dumps({"mutants": len(MUTANTS), "missed": missed, "figures": figures}))
+    print(json.dumps({"mutants": len(names), "missed": missed, "figures": figures}))
     return bool(missed)
 
 

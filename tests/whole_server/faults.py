@@ -55,14 +55,15 @@ class FaultPlan:
         self._plan_next()
 
     def _moment(self, ratio: float) -> None:
-        """Lets the running process die or stop soon, now and then: between an effect or a commit and what follows."""
+        """Now and then lets the running process, or another, die or stop soon: between an effect or a commit and what follows."""
         chance, thread = self._world.chance, current_thread()
         if thread is None or chance.random() >= ratio or self._world.elapsed_s >= self._until_s:
             return
         places = [place for place in self._troupe.places if place.process is thread.process]
         if places:
+            place = chance.choice((places[0], self._place()))
             strike = chance.choice((self._kill, self._kill, self._stop))
-            self._world.call_later(chance.uniform(0, _MOMENT_S), lambda: self._count(strike(places[0])))
+            self._world.call_later(chance.uniform(0, _MOMENT_S), lambda: self._count(strike(place)))
 
     def _count(self, kind: str) -> None:
         if kind:

@@ -1,4 +1,4 @@
-"""Mistakes made on purpose in the code that coordinates servers, each by its name. The simulation has to notice them all."""
+"""Mistakes made on purpose in the code that coordinates servers, each by its name."""
 
 import asyncio
 import sqlite3
@@ -7,13 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from msgspec.structs import replace
-
-from dyorc.cluster import effect_announcements, orchestrator_connection, pending_requests, remote_backend
+from dyorc.cluster import effect_announcements, orchestrator_connection, remote_backend
 from dyorc.gateway import admission
 from dyorc.gateway.jobs import attempts
 from dyorc.leader_election import leader_discovery, leadership_thread
-from dyorc.store import sqlite, sqlite_jobs, sqlite_leases
+from dyorc.store import sqlite, sqlite_leases
 
 MUTANTS: dict[str, Callable[[], None]] = {}
 """By name, what makes the mistake in this process."""
@@ -71,13 +69,6 @@ def no_resubmission() -> None:
 
 
 @_mutant
-def unknown_effect() -> None:
-    """A gateway acknowledges an effect and does not remember it, so it submits the request again."""
-    pending: Any = pending_requests.PendingRequest
-    pending.has_effect = property(lambda self: False, lambda self, value: None)
-
-
-@_mutant
 def unannounced_effect() -> None:
     """An orchestrator does not wait until gateways know of an effect."""
     announcements: Any = effect_announcements.EffectAnnouncements
@@ -115,30 +106,9 @@ def early_answer() -> None:
 
 @_mutant
 def forgotten_ticket() -> None:
-    """A request that fails keeps its place among those that are admitted."""
+    """A job keeps its place among the requests that are admitted."""
     ticket: Any = admission.Ticket
-    ticket.__exit__ = lambda self, kind, error, trace: self.release() if kind is None else None
-
-
-@_mutant
-def unchecked_claim() -> None:
-    """A server that has lost its claim of a job may still end it."""
-    jobs: Any = sqlite_jobs
-    jobs._HELD = "id = ? AND ? > 0"
-
-
-@_mutant
-def ignored_key() -> None:
-    """A job that is submitted again under its key is another job."""
-    jobs: Any = sqlite_jobs
-    submit = jobs.submit
-    jobs.submit = lambda connection, job, *rest: submit(connection, _without_key(job), *rest)
-
-
-def _without_key(job: Any) -> Any:
-    import dataclasses
-
-    return dataclasses.replace(job, idempotency_key="") if dataclasses.is_dataclass(job) else replace(job, idempotency_key="")
+    ticket.__exit__ = lambda self, kind, error, trace: None
 
 
 @_mutant
@@ -179,10 +149,3 @@ def forgotten_request() -> None:
     """A gateway keeps a request that has failed."""
     backend: Any = remote_backend.RemoteBackend
     backend._fail = lambda self, request_id, error: self._answers.fail(request_id, error)
-
-
-@_mutant
-def sure_leader() -> None:
-    """A leader that was stopped beyond its lease does not ask the store before it goes on."""
-    inner: Any = leadership_thread.Leadership
-    inner.is_sure = property(lambda self: not self._lost.done())

@@ -14,6 +14,7 @@ from tests.whole_server.checks import faults_of
 from tests.whole_server.clients import Client, Ledger
 from tests.whole_server.disk import Disk
 from tests.whole_server.faults import FaultPlan
+from tests.whole_server.links import VirtualCarrier
 from tests.whole_server.network import Network
 from tests.whole_server.observed import Observed
 from tests.whole_server.patches import seed_randomness
@@ -45,7 +46,7 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     world = World(seed, write_line)
     network = Network(world)
     carriers: Any = link.CARRIERS
-    carriers[link.SCHEME] = _carrier(network)
+    carriers[link.SCHEME] = VirtualCarrier(network)
     asyncio.set_event_loop_policy(VirtualPolicy(world, network))
     prepare()
     disk, observed = Disk(world), Observed(world)
@@ -91,12 +92,6 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
         "leads": observed.num_leads,
         "outcomes": dict(ledger.outcomes()),
     }
-
-
-def _carrier(network: Network) -> Any:
-    from tests.whole_server.links import VirtualCarrier
-
-    return VirtualCarrier(network)
 
 
 class _Lines:

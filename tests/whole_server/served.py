@@ -73,7 +73,20 @@ async def noted(x: Number) -> Number:
     return write_down(x)
 
 
-ALL = (decided, fanned, looped, noted)
+@dyorc.program(in_process=True, max_batch_size=4)
+def doubles(x: Int[np.ndarray, "batch n"]) -> Int[np.ndarray, "batch n"]:
+    """Doubles what is too large for a message."""
+    time.sleep(0.003)
+    return x * 2
+
+
+@dyorc.workflow
+async def doubled(x: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+    """Makes two calls, whose tensors lie in arenas."""
+    return doubles(doubles(x))
+
+
+ALL = (decided, fanned, looped, noted, doubled)
 TARGETS = tuple(f"tests.whole_server.served:{workflow.name}" for workflow in ALL)
 
 
@@ -88,5 +101,18 @@ PLAIN: dict[str, Callable[[int], int]] = {
     "fanned": lambda x: sum((x + step) ** 2 for step in range(4)),
     "looped": _looped,
     "noted": lambda x: x + 1,
+    "doubled": lambda x: 4 * x,
 }
 """What each workflow answers."""
+
+_NUM_ELEMENTS = 100
+
+
+def input_of(model: str, value: int) -> np.ndarray:
+    """Returns the input of a request for a value."""
+    return np.full(_NUM_ELEMENTS, value) if model == "doubled" else np.asarray(value)
+
+
+def value_of(answer: np.ndarray) -> int:
+    """Returns the value that an answer stands for; -1 if its elements differ."""
+    return int(answer.flat[0]) if (answer == answer.flat[0]).all() else -1

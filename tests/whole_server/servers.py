@@ -28,7 +28,7 @@ def settings_in(folder: str, port: int) -> Settings:
             "in_process": True,
             "store": f"sqlite://{folder}/store.db",
             "cluster": {"lease_s": LEASE_S},
-            "transport": {"arena_folder": folder, "arena_bytes": 2**22, "inline_limit_bytes": 2**16},
+            "transport": {"arena_folder": folder, "arena_bytes": 2**22, "inline_limit_bytes": 256},
             "gateway": {"port": port, "grpc": False, "drain_timeout_s": 5.0},
             "telemetry": {"page": False, "metrics": False},
         }

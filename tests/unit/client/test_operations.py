@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dyorc.client.effects import BrokenExchange, Reply
+from dyorc.client.http import ServerEndpoint
 from dyorc.client.job_operations import JobOperations, JobOptions
 from dyorc.client.operations import Operations
 from dyorc.client.retries import Retries
@@ -19,6 +20,7 @@ from dyorc.errors import (
     TransportError,
     UnknownModelError,
 )
+from dyorc.protocol.api_paths import model_path, run_path
 from dyorc.protocol.inference_request import Options
 from dyorc.protocol.job_records import JobState
 from dyorc.protocol.media_types import FRAME_LENGTHS
@@ -138,8 +140,8 @@ def test_a_job_keeps_its_key_however_often_it_is_sent() -> None:
     assert len(keys[0]) >= 16
 
 
-@pytest.mark.parametrize("key", ["", " ", "a\r\nb", "ä"])
-def test_a_key_that_no_header_can_carry_is_refused(key: str) -> None:
+@pytest.mark.parametrize("key", ["", " ", "a\r\nb", "ä", 17])
+def test_a_key_that_no_header_can_carry_is_refused(key: Any) -> None:
     with pytest.raises(InvalidInputError, match="idempotency_key is"):
         Driver().run(_jobs(Driver()).submit("m", {}, Options(), JobOptions(idempotency_key=key)))
 
@@ -225,3 +227,15 @@ def test_the_error_of_a_stream_that_broke_says_that_its_reader_paused(pause_s: f
     told = "this client had read nothing for 40 s, and the server ends the stream of a client that does not read"
     assert (told in str(caught.value)) is (pause_s == 40)
     assert len(driver.parts) == 1
+
+
+@pytest.mark.parametrize("path", [model_path, run_path])
+@pytest.mark.parametrize(("name", "version"), [(len, None), ("sums", 2)])
+def test_models_and_versions_are_named_by_texts(path: Any, name: Any, version: Any) -> None:
+    with pytest.raises(InvalidInputError, match=r"expected its name, a text"):
+        path(name, version)
+
+
+def test_a_key_that_is_no_text_is_named() -> None:
+    with pytest.raises(ValueError, match="api_key is a int, expected a text"):
+        ServerEndpoint.to("http://localhost", 7, 1)  # type: ignore[arg-type]

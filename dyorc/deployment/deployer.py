@@ -379,16 +379,11 @@ def _check_copies(loaded: LoadedVersion) -> None:
 
     Raises:
         ConflictError: If it calls a program that must not run twice for a request.
-        UnsupportedError: If it answers in parts.
     """
     if unsafe := [own for own, program in loaded.programs.items() if not program.options.is_repeatable]:
         raise ConflictError(
             f"version {loaded.version!r} of {loaded.model!r} gets no copies of requests: its program {unsafe[0]!r} has effects, "
             "which would happen twice; declare it idempotent if they may, or use a share (--canary)"
-        )
-    if loaded.workflow.is_streaming:
-        raise UnsupportedError(
-            f"version {loaded.version!r} of {loaded.model!r} gets no copies of requests: answers in parts are not compared"
         )
 
 

@@ -16,6 +16,16 @@ from dyorc.core.decode_errors import DECODE_ERRORS
 _ABSENT = object()
 
 
+def difference_of_parts(
+    specs: Sequence[TensorSpec], answer: Sequence[Sequence[Array]], other: Sequence[Sequence[Array]], config: ShadowConfig
+) -> str:
+    """Returns where two answers in parts differ, as `difference_of` does for each; an answer that does not stream is one part."""
+    for at, (expected, part) in enumerate(zip(answer, other, strict=False)):
+        if text := difference_of(specs, expected, part, config):
+            return f"part {at}: {text}" if len(answer) > 1 else text
+    return "" if len(answer) == len(other) else f"it has {len(other)} parts, expected {len(answer)}"
+
+
 def difference_of(specs: Sequence[TensorSpec], answer: Sequence[Array], other: Sequence[Array], config: ShadowConfig) -> str:
     """Returns where two answers differ, without their values; empty if they are the same.
 

@@ -271,8 +271,19 @@ class InferenceService:
         terms = self._terms(ticket, request, timeout_s, priority)
         facts = self._facts(ticket)
         submission = Submission(model.key, request.arrays, request.statics, terms, origin, memory.body, self._recorder, facts)
-        parts = self.backend.stream(submission, take=self._limited(model, take), started=started)
-        return watch_parts(parts, partial(self.versions.begin, model, submission)) if self.catalog.watched else parts
+        take = self._limited(model, take)
+        if not self.catalog.watched:
+            return self.backend.stream(submission, take=take, started=started)
+
+        def open_parts(keep: Callable[[list[Array]], object]) -> AsyncGenerator[list[T]]:
+            def take_and_keep(arrays: list[Array]) -> T:
+                part = take(arrays)
+                keep(arrays)
+                return part
+
+            return self.backend.stream(submission, take=take_and_keep, started=started)
+
+        return watch_parts(open_parts, partial(self.versions.begin, model, submission))
 
     def _facts(self, ticket: Ticket) -> Callable[[], RequestFacts] | None:
         return None if ticket.sender is None else partial(facts_of, ticket.sender, self.shown_headers)

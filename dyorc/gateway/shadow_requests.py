@@ -8,7 +8,8 @@ engine, if a call of any program that it needs waits for a replica. For the even
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import aclosing
+from dataclasses import dataclass, field
 
 import structlog
 from msgspec.structs import replace
@@ -19,7 +20,7 @@ from dyorc.config import ShadowConfig
 from dyorc.core.arrays import Array
 from dyorc.core.request import SHADOW_TENANT, RequestClient, RequestFacts, Terms
 from dyorc.errors import CapacityError, DyOrcError, RequestCancelledError, UnknownModelError
-from dyorc.gateway.answer_comparison import difference_of
+from dyorc.gateway.answer_comparison import difference_of_parts
 from dyorc.gateway.backend import Backend
 from dyorc.gateway.catalog import Model
 from dyorc.models.submission import Submission
@@ -45,7 +46,9 @@ class RequestCopy:
         version: Runs the copy.
         num_bytes: What is kept.
         counts: Where the copy is counted.
-        outputs: Of the request itself; None until they are known, or if they are too large.
+        parts: The outputs of the request itself: a list for each part of its answer, one if it does not stream. None if they are
+            too large.
+        num_output_bytes: What they take.
         origin: Where the request came from, if it is recorded.
         recorder: Gets the copy's record then.
         facts: What code knows of the request: the copy's code sees no other, so it decides alike.
@@ -57,7 +60,8 @@ class RequestCopy:
     num_bytes: int
     counts: VersionCounts
     facts: RequestFacts
-    outputs: list[Array] | None = None
+    parts: list[list[Array]] | None = field(default_factory=list[list[Array]])
+    num_output_bytes: int = 0
     origin: Origin | None = None
     recorder: RequestRecorder | None = None
 
@@ -112,9 +116,12 @@ class ShadowRequests:
         return len(self._running) >= self.config.max_in_flight or self._is_busy()
 
     def take_outputs(self, copy: RequestCopy, arrays: list[Array]) -> None:
-        """Keeps the outputs of the request itself. May be called on a thread."""
-        is_small = sum(map(num_bytes_of, arrays)) <= self.config.max_request_bytes
-        copy.outputs = own_arrays(arrays) if is_small else None
+        """Keeps the outputs of the request itself, or of its next part. May be called on a thread."""
+        copy.num_output_bytes += sum(map(num_bytes_of, arrays))
+        if copy.num_output_bytes > self.config.max_request_bytes:
+            copy.parts = None
+        elif copy.parts is not None:
+            copy.parts.append(own_arrays(arrays))
 
     def drop(self, copy: RequestCopy) -> None:
         """Forgets what was kept."""
@@ -122,7 +129,7 @@ class ShadowRequests:
 
     def start(self, copy: RequestCopy) -> None:
         """Runs a copy, now that its request has been answered, unless there is too much to do."""
-        if copy.outputs is None or self._is_full:
+        if copy.parts is None or self._is_full:
             copy.counts.count_copy(DROPPED)
             self.drop(copy)
             return
@@ -133,7 +140,7 @@ class ShadowRequests:
     async def _run(self, copy: RequestCopy) -> None:
         began_ns = time.monotonic_ns()
         try:
-            arrays = await self._backend.infer(self._submission_of(copy, began_ns), take=own_arrays, started=None)
+            parts = await self._parts_of(copy, began_ns)
         except (CapacityError, RequestCancelledError, UnknownModelError):  # it has had no chance
             copy.counts.count_copy(DROPPED)
         except Exception as error:
@@ -141,12 +148,26 @@ class ShadowRequests:
             self._note(copy, f"{error.code if isinstance(error, DyOrcError) else 'internal'}: {error}", "shadow_failed")
         else:
             took_ns = time.monotonic_ns() - began_ns
-            difference = await self._compare(copy, arrays)
+            difference = await self._compare(copy, parts)
             copy.counts.count_copy(DIFFERENT if difference else SAME, took_ns)
             if difference:
                 self._note(copy, difference, "shadow_differs")
         finally:
             self.drop(copy)
+
+    async def _parts_of(self, copy: RequestCopy, began_ns: int) -> list[list[Array]]:
+        submission = self._submission_of(copy, began_ns)
+        if not copy.version.is_streaming:
+            return [await self._backend.infer(submission, take=own_arrays, started=None)]
+        parts: list[list[Array]] = []
+        num_bytes = 0
+        async with aclosing(self._backend.stream(submission, take=own_arrays, started=None)) as stream:
+            async for ready in stream:
+                parts += ready
+                num_bytes += sum(num_bytes_of(array) for part in ready for array in part)
+                if num_bytes > 2 * self.config.max_request_bytes:
+                    break  # it is different by now, and may never end
+        return parts
 
     def _submission_of(self, copy: RequestCopy, now_ns: int) -> Submission:
         deadline_ns = now_ns + int(self.config.timeout_s * 1e9)
@@ -161,12 +182,12 @@ class ShadowRequests:
             copy.version.key, copy.inputs, copy.statics, terms, origin, recorder=copy.recorder, facts=lambda: copy.facts
         )
 
-    async def _compare(self, copy: RequestCopy, arrays: list[Array]) -> str:
-        assert copy.outputs is not None
-        arguments = copy.version.signature.outputs.tensors, copy.outputs, arrays, self.config
-        if sum(map(num_bytes_of, arrays)) > _INLINE_BYTES:
-            return await self._off_loop.run(difference_of, *arguments)
-        return difference_of(*arguments)
+    async def _compare(self, copy: RequestCopy, parts: list[list[Array]]) -> str:
+        assert copy.parts is not None
+        arguments = copy.version.signature.outputs.tensors, copy.parts, parts, self.config
+        if sum(num_bytes_of(array) for part in parts for array in part) > _INLINE_BYTES:
+            return await self._off_loop.run(difference_of_parts, *arguments)
+        return difference_of_parts(*arguments)
 
     def _note(self, copy: RequestCopy, difference: str, event: str) -> None:
         copy.counts.difference = difference

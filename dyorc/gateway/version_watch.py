@@ -196,9 +196,17 @@ def _counts_of(values: Any) -> CountsByVersion:
     return msgspec.convert(values, CountsByVersion)
 
 
-async def watch_parts(parts: AsyncGenerator[T], begin: Callable[[], WatchedRequest | None]) -> AsyncGenerator[T]:
-    """Yields the parts of a request that is watched from when the first part is asked for."""
+async def watch_parts(
+    open_parts: Callable[[Callable[[list[Array]], object]], AsyncGenerator[T]], begin: Callable[[], WatchedRequest | None]
+) -> AsyncGenerator[T]:
+    """Yields the parts of a request that is watched from when the first part is asked for.
+
+    Args:
+        open_parts: Starts the request. It gets a function that it calls with the outputs of each part.
+        begin: Begins to watch.
+    """
     watched = begin()
+    parts = open_parts(_ignore if watched is None else watched.take_outputs)
     async with aclosing(parts):
         try:
             async for ready in parts:
@@ -209,3 +217,7 @@ async def watch_parts(parts: AsyncGenerator[T], begin: Callable[[], WatchedReque
             raise
     if watched is not None:
         watched.done()
+
+
+def _ignore(arrays: list[Array]) -> None:
+    """Keeps nothing of a request that is not watched."""

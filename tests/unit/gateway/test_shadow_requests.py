@@ -1,13 +1,16 @@
 """Copies of requests: which are run, what they may keep, and that no request sees them."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from jaxtyping import Float
 
+import dyorc
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import GatewayConfig, ShadowConfig
 from dyorc.core.arrays import Array
@@ -163,6 +166,77 @@ def test_requests_of_other_models_are_not_watched() -> None:
         service.close()
 
     asyncio.run(scenario())
+
+
+@dyorc.workflow
+async def steps(x: Float[np.ndarray, "4"]) -> AsyncIterator[Float[np.ndarray, "4"]]:
+    """Answers with one part; the tests answer in its place."""
+    yield arithmetic.double(x)
+
+
+NEW_STEPS = replace(steps, name="steps@2")
+STEPS = [
+    ServedModel(ModelKey("steps", "1"), steps),
+    ServedModel(ModelKey("steps", "2"), NEW_STEPS, traffic=VersionTraffic(0.0, 1.0)),
+]
+
+
+def rows(*factors: float) -> list[list[Array]]:
+    """Returns an answer with a part for each factor."""
+    return [[(factor * X).astype(np.float32)] for factor in factors]
+
+
+@pytest.mark.parametrize(
+    ("parts", "outcome", "difference"),
+    [
+        (rows(1, 2, 3), SAME, ""),
+        (rows(1, 2, 4), DIFFERENT, "part 2: output 'output' differs in 4 of 4 elements, by up to 4"),
+        (rows(1, 2), DIFFERENT, "it has 2 parts, expected 3"),
+        (rows(1, 2, 3, 4), DIFFERENT, "it has 4 parts, expected 3"),
+        (rows(1, 2, 3, *range(1000)), DIFFERENT, "it has 13 parts, expected 3"),
+    ],
+)
+def test_answers_in_parts_are_compared_part_by_part(parts: list[list[Array]], outcome: str, difference: str) -> None:
+    """An answer that becomes much longer is cut off."""
+
+    async def scenario() -> None:
+        backend = FakeBackend(ModelRegistry.of_parts(STEPS), lambda flow, _: parts if flow is NEW_STEPS else rows(1, 2, 3))
+        service = InferenceService(backend, GatewayConfig(shadow=ShadowConfig(max_request_bytes=6 * X.nbytes)))
+        assert [part.tolist() for part in await stream(service)] == [row.tolist() for (row,) in rows(1, 2, 3)]
+        await service.shadows.wait()
+        counts = (await service.versions.counts())["steps"]["2"]
+        assert (counts.copies, counts.difference) == ({outcome: 1}, difference)
+        assert service.shadows.num_bytes == 0
+        service.close()
+
+    asyncio.run(scenario())
+
+
+def test_no_copy_is_made_of_a_stream_that_is_too_large_or_was_left() -> None:
+    async def scenario() -> None:
+        backend = FakeBackend(ModelRegistry.of_parts(STEPS), lambda flow, _: rows(1, 2, 3))
+        service = InferenceService(backend, GatewayConfig(shadow=ShadowConfig(max_request_bytes=2 * X.nbytes)))
+        await stream(service)
+        await stream(service, max_parts=1)
+        assert len(backend.seen) == 2
+        assert (await service.versions.counts())["steps"]["2"].copies == {DROPPED: 1}
+        assert service.shadows.num_bytes == 0
+        service.close()
+
+    asyncio.run(scenario())
+
+
+async def stream(service: InferenceService, max_parts: int = 100) -> list[Array]:
+    """Reads an answer in parts, and leaves it after so many."""
+    model, parts = service.model(ANONYMOUS, "steps"), list[Array]()
+    request = make_request(model, "", {"x": X}, {}, ())
+    with service.admission.admit(ANONYMOUS, 0) as ticket, service.memory() as memory:
+        async with aclosing(service.stream(ticket, model, request, memory, take=lambda arrays: arrays[0].copy())) as ready:
+            async for some in ready:
+                parts += some
+                if len(parts) >= max_parts:
+                    break
+    return parts
 
 
 class Silent(FakeBackend):

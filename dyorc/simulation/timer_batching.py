@@ -10,12 +10,10 @@ Source: Ray 2.60, ``ray/serve/batching.py`` (``_process_batches`` closes a batch
 """
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from dyorc.authoring.program import Program
-from dyorc.authoring.workflow import Workflow
-from dyorc.core.tensor import BlockId, TensorRef
 from dyorc.engine.actions import DispatchBatch, FormReason
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import BatchDone, ReplicaJoined
@@ -23,7 +21,8 @@ from dyorc.engine.interfaces import Load, ReplicaEvent
 from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.timers import Timer, TimerKind
 from dyorc.engine.turn import CallDone
-from dyorc.errors import CapacityError, DyOrcError, InternalError
+from dyorc.errors import InternalError
+from dyorc.simulation.basic_scheduler import BasicScheduler
 
 NS_PER_S = 1_000_000_000
 
@@ -46,7 +45,7 @@ class Batcher:
         self.timer: Timer | None = None
 
 
-class TimerScheduler:
+class TimerScheduler(BasicScheduler):
     """A scheduler for `dyorc.engine.engine.Engine` whose replicas neither fail nor leave.
 
     Args:
@@ -56,7 +55,7 @@ class TimerScheduler:
     """
 
     def __init__(self, context: EngineContext, programs: Mapping[str, Program], wait_s: float = 0.01, seed: int = 0) -> None:
-        self._turn = context.turn
+        super().__init__(context)
         self._timers = context.timers
         self._wait_ns = round(wait_s * NS_PER_S)
         self._rng = random.Random(seed)
@@ -65,14 +64,6 @@ class TimerScheduler:
         self._by_program: dict[str, list[Batcher]] = {name: [] for name in programs}
         self._batches: dict[int, tuple[Batcher, list[Call]]] = {}
         self._num_batches = 0
-
-    def check_room(self, programs: Iterable[Program]) -> CapacityError | None:
-        """Returns None: there is always room."""
-        return None
-
-    def are_calls_waiting(self, programs: Iterable[Program]) -> bool:
-        """Returns False: nothing is copied here that would have to give way."""
-        return False
 
     def submit(self, call: Call) -> None:
         """Routes a call to a replica and puts it into the batch that is open there."""
@@ -84,38 +75,6 @@ class TimerScheduler:
             self._close(batcher)
         elif len(batcher.open) == 1:
             batcher.timer = self._timers.set(self._turn.now_ns + self._wait_ns, TimerKind.POOL, batcher.replica_id)
-
-    def commit(self, call: Call) -> None:
-        raise InternalError(f"{call!r} was a guess, and this scheduler takes none")
-
-    def withdraw(self, call: Call) -> None:
-        """Does nothing: a withdrawn call is dropped when its batch is closed."""
-
-    def grant(self, call: Call) -> None:
-        """Does nothing: simulated programs do not yield."""
-
-    def restart(self, call: Call) -> None:
-        """Does nothing: simulated programs do not yield."""
-
-    def evict(self, blocks: Iterable[BlockId]) -> None:
-        """Does nothing: simulated programs hold no residents."""
-
-    def home_of(self, call: Call) -> str:
-        """Returns nothing: simulated programs hold no residents."""
-        return ""
-
-    def bring_together(self, call: Call, residents: Sequence[TensorRef]) -> str:
-        """Returns nothing: simulated programs hold no residents."""
-        return ""
-
-    def feed(self, call: Call, stream: int, index: int, tensors: tuple[TensorRef, ...]) -> None:
-        """Does nothing: simulated programs read no streams."""
-
-    def end_feed(self, call: Call, stream: int, index: int, error: DyOrcError | None) -> None:
-        """Does nothing: simulated programs read no streams."""
-
-    def task_ended(self, workflow: Workflow, duration_ns: int) -> None:
-        """Does nothing: this scheduler does not look ahead."""
 
     def take(self, event: ReplicaEvent) -> None:
         """Adds a replica that is ready, or ends a batch that ran."""
@@ -135,24 +94,11 @@ class TimerScheduler:
         """Closes a batch that has been open for long enough."""
         self._close(self._batchers[str(timer.key)])
 
-    def lose(self, blocks: Iterable[BlockId]) -> None:
-        """Does nothing: no tensor is stored here."""
-
-    def forget(self, blocks: Iterable[BlockId]) -> None:
-        """Does nothing: no tensor is stored here."""
-
-    def drain(self) -> None:
-        """Does nothing: batches are closed by their size and by timers."""
-
     def load(self, program: str) -> Load:
         """Returns how many calls wait and run; nothing is measured."""
         num_queued = sum(len(batcher.open) for batcher in self._by_program[program])
         num_running = sum(len(calls) for batcher, calls in self._batches.values() if batcher.program.name == program)
         return Load(num_queued, num_running, None, self._programs[program].options.max_batch_size)
-
-    def coldness(self, program: str) -> str:
-        """Returns nothing: replicas are there from the start."""
-        return ""
 
     def report(self, program: str) -> dict[str, Any]:
         """Returns how many calls wait in open batches."""

@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from dyorc.cluster import effect_announcements, orchestrator_connection, remote_backend
+from msgspec.structs import replace
+
+from dyorc.cluster import effect_announcements, orchestrator_connection, pending_requests, remote_backend
 from dyorc.gateway import admission
 from dyorc.gateway.jobs import attempts
 from dyorc.leader_election import leader_discovery, leadership_thread
-from dyorc.store import sqlite, sqlite_leases
+from dyorc.store import sqlite, sqlite_jobs, sqlite_leases
 
 MUTANTS: dict[str, Callable[[], None]] = {}
 """By name, what makes the mistake in this process."""
@@ -149,3 +151,32 @@ def forgotten_request() -> None:
     """A gateway keeps a request that has failed."""
     backend: Any = remote_backend.RemoteBackend
     backend._fail = lambda self, request_id, error: self._answers.fail(request_id, error)
+
+
+@_mutant
+def unknown_effect() -> None:
+    """A gateway acknowledges an effect and does not remember it, so it submits the request again."""
+    pending: Any = pending_requests.PendingRequest
+    pending.has_effect = property(lambda self: False, lambda self, value: None)
+
+
+@_mutant
+def unchecked_claim() -> None:
+    """A server that has lost its claim of a job may still end it."""
+    jobs: Any = sqlite_jobs
+    jobs._HELD = "id = ? AND ? > 0"
+
+
+@_mutant
+def ignored_key() -> None:
+    """A job that is submitted again under its key is another job."""
+    jobs: Any = sqlite_jobs
+    submit = jobs.submit
+    jobs.submit = lambda connection, job, *rest: submit(connection, replace(job, idempotency_key=""), *rest)
+
+
+@_mutant
+def sure_leader() -> None:
+    """A leader that was stopped beyond its lease does not ask the store before it goes on."""
+    inner: Any = leadership_thread.Leadership
+    inner.is_sure = property(lambda self: not self._lost.done())

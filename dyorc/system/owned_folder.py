@@ -63,12 +63,20 @@ def remove_orphan(folder: str, first: Callable[[], None] = lambda: None) -> None
         first()
         for _ in range(_MAX_ATTEMPTS):
             with contextlib.suppress(OSError):  # a process that has just been ended may have made another file meanwhile
+                _empty(folder)
                 shutil.rmtree(folder)
             if not os.path.exists(folder):
                 return
             time.sleep(_RETRY_S)
 
     _with_lock(folder, remove)
+
+
+def _empty(folder: str) -> None:
+    """Removes all but the lock: without it, what could not be removed now would belong to nobody, and stay for ever."""
+    for entry in list(os.scandir(folder)):
+        if entry.name != _LOCK:
+            shutil.rmtree(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(entry.path)
 
 
 def _with_lock(folder: str, act: Callable[[], None]) -> bool:

@@ -260,7 +260,8 @@ def test_a_killed_replica_of_serve_leaves_its_process_to_the_next(
             os.kill(victim, signal.SIGKILL)
         wait_until(lambda: serve_replicas(server, "add") and not serve_replicas(server, "add") & victims, "Serve has another")
         assert [each.result()[0] for each in futures] == [number * (NUM_TURNS + 1) for number in range(NUM_CLIENTS)]
-    assert replicas(client, "add") == before, "no process was lost"
+    after = replicas(client, "add")  # with one that was forked ahead in vain, for a while
+    assert after.items() >= before.items(), f"no process was lost: {before} became {after}"
 
 
 def serve_replicas(server: ServerProcess, program: str) -> set[int]:

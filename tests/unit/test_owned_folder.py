@@ -1,12 +1,14 @@
 """A folder of temporary files goes with its owner, also if that is killed."""
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from dyorc.system.owned_folder import orphans, owned_folder
+from dyorc.system.owned_folder import lock, orphans, owned_folder, remove_orphan
 
 PREFIX = "dyorc-tested-"
 OWNER = f"""
@@ -44,3 +46,25 @@ def test_a_folder_without_a_lock_is_left_alone(temporary: Path) -> None:
     with owned_folder(PREFIX):
         assert strange.is_dir()
     assert strange.is_dir()
+
+
+def test_a_folder_that_cannot_be_removed_yet_keeps_its_lock(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a later process removes it."""
+    folder = temporary / f"{PREFIX}busy"
+    (folder / "busy").mkdir(parents=True)
+    os.close(lock(str(folder)))
+    remove_all = shutil.rmtree
+
+    def refuse(path: str, **options: bool) -> None:
+        (Path(path) / "lock").unlink(missing_ok=True)  # as far as it gets
+        raise OSError("a process makes files in it")
+
+    with monkeypatch.context() as busy:
+        busy.setattr("dyorc.system.owned_folder._MAX_ATTEMPTS", 2)
+        busy.setattr("dyorc.system.owned_folder._RETRY_S", 0.0)
+        busy.setattr("shutil.rmtree", refuse)
+        remove_orphan(str(folder))
+    assert shutil.rmtree is remove_all
+    assert orphans(PREFIX) == [str(folder)]
+    remove_orphan(str(folder))
+    assert list(temporary.iterdir()) == []

@@ -4,6 +4,7 @@ It connects once: when ZeroMQ reports the end of the connection, which its heart
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 
 import zmq
@@ -81,7 +82,8 @@ class ZmqCallerLink:
         if self._end is not _ENDED:
             self._unsent.append(frames)
             return
-        self._socket.send_multipart(frames, zmq.NOBLOCK)
+        with contextlib.suppress(zmq.Again):  # the connection has just ended; the monitor will say so
+            self._socket.send_multipart(frames, zmq.NOBLOCK)
         self._loop.call_soon(self._drain)  # the descriptor signals edges: what came during the send is not announced again
 
     def close(self) -> None:

@@ -19,6 +19,8 @@ _FINAL = ("succeeded", "failed", "cancelled")
 _MAY_EXIT_WITH = ("LeadLostError", "ConfigurationError: gateways and orchestrators find each other by the store")
 _MAY_FAIL_WITH = {"transport", "not_ready", "overloaded", "capacity", "replica_lost", "tensor_lost"}
 """Errors of requests while servers come and go."""
+_GIVEN_UP = "attempts: each time, the server that ran it died"
+"""What a job may fail with whose servers were killed `jobs.max_attempts` times."""
 _JOB_MAY_FAIL_WITH = _MAY_FAIL_WITH | {"store"}
 
 
@@ -80,6 +82,8 @@ def _faults_of_exchange(exchange: Exchange) -> list[str]:
         return [f"{name} failed after the faults: {exchange.outcome}: {exchange.text}"]
     allowed = _JOB_MAY_FAIL_WITH if exchange.is_job else _MAY_FAIL_WITH
     if exchange.outcome in allowed or (exchange.outcome == "effect_lost" and exchange.model == "noted"):
+        return []
+    if exchange.is_job and _GIVEN_UP in exchange.text:
         return []
     return [f"{name} failed with {exchange.outcome}: {exchange.text}"]
 

@@ -17,6 +17,8 @@ from dyorc.store import sqlite, sqlite_jobs, sqlite_leases
 
 MUTANTS: dict[str, Callable[[], None]] = {}
 """By name, what makes the mistake in this process."""
+UNNOTICED = frozenset({"ignored_key"})
+"""What no run has shown yet."""
 
 _LATE_S = 0.05
 
@@ -173,10 +175,3 @@ def ignored_key() -> None:
     jobs: Any = sqlite_jobs
     submit = jobs.submit
     jobs.submit = lambda connection, job, *rest: submit(connection, replace(job, idempotency_key=""), *rest)
-
-
-@_mutant
-def sure_leader() -> None:
-    """A leader that was stopped beyond its lease does not ask the store before it goes on."""
-    inner: Any = leadership_thread.Leadership
-    inner.is_sure = property(lambda self: not self._lost.done())

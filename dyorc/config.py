@@ -444,7 +444,7 @@ class HistoriesConfig(_Section):
     tenants: tuple[str, ...] = ()
     """Tenants whose requests are recorded; `*` for all; none by default. Without keys, all requests are."""
     redact: tuple[str, ...] = ()
-    """Names of workflows' inputs of which a history has a digest instead of the value; what programs make of them is kept."""
+    """Names of workflows' inputs whose values are kept as digests only; what programs make of them is kept."""
 
 
 class TelemetryConfig(_Section):

@@ -89,7 +89,7 @@ class Origins:
     Args:
         recorder: Gets their records; None: only requests that ask for their trace are recorded, and only they get it.
         tracing: Decides which requests are traced; None: none.
-        histories: Decides of which requests the history is kept; None: of none.
+        histories: Decides which requests have their histories kept; None: none have.
 
     Attributes:
         num_refused: How many requests were refused, by the model that they asked for.

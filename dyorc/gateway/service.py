@@ -195,13 +195,8 @@ class InferenceService:
     async def _infer_watched(
         self, submission: Submission, take: Callable[[list[Array]], T], started: Started | None, watched: WatchedRequest
     ) -> T:
-        def take_and_keep(arrays: list[Array]) -> T:
-            answer = take(arrays)
-            watched.take_outputs(arrays)
-            return answer
-
         try:
-            answer = await self.backend.infer(submission, take=take_and_keep, started=started)
+            answer = await self.backend.infer(submission, take=_taking(take, watched.take_outputs), started=started)
         except BaseException as error:
             watched.failed(error)
             raise
@@ -276,12 +271,7 @@ class InferenceService:
             return self.backend.stream(submission, take=take, started=started)
 
         def open_parts(keep: Callable[[list[Array]], object]) -> AsyncGenerator[list[T]]:
-            def take_and_keep(arrays: list[Array]) -> T:
-                part = take(arrays)
-                keep(arrays)
-                return part
-
-            return self.backend.stream(submission, take=take_and_keep, started=started)
+            return self.backend.stream(submission, take=_taking(take, keep), started=started)
 
         return watch_parts(open_parts, partial(self.versions.begin, model, submission))
 
@@ -317,6 +307,17 @@ class InferenceService:
             return take(arrays)
 
         return take_limited
+
+
+def _taking(take: Callable[[list[Array]], T], keep: Callable[[list[Array]], object]) -> Callable[[list[Array]], T]:
+    """Wraps `take` to keep the outputs as well, once they are taken."""
+
+    def take_and_keep(arrays: list[Array]) -> T:
+        taken = take(arrays)
+        keep(arrays)
+        return taken
+
+    return take_and_keep
 
 
 def _refuse_streaming(model: Model) -> None:

@@ -69,7 +69,7 @@ class ReplayReport(msgspec.Struct, kw_only=True):
 
     @property
     def num_different(self) -> int:
-        """Requests of which something is different."""
+        """Requests with any difference."""
         return self.num_replayed - self.num_same
 
     @property

@@ -1,4 +1,4 @@
-"""What a store gives back, and files in shared memory: whoever wrote them may be of another version, or not be ours."""
+"""What a store gives back, and files in shared memory: their writer may have another version, or not be ours."""
 
 import os
 from collections.abc import Callable

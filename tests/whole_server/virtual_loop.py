@@ -110,7 +110,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         return True
 
     def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:
-        """Does nothing: there are no signals but those that kill and stop."""
+        """Does nothing: only kills and stops are simulated."""
 
 
 class VirtualPolicy(asyncio.DefaultEventLoopPolicy):

@@ -163,7 +163,7 @@ class JournalReader:
 
 
 def _taken_entries(task: Task) -> Iterator[Call | BranchPoint]:
-    """Yields the calls and decisions of a task and of those that it called, in the order of the journal."""
+    """Yields the calls and decisions of a task and of the tasks that it called, in the order of the journal."""
     pending: list[Iterator[Call | Task | BranchPoint]] = [_own_entries(task.journal)]
     while pending:
         entry = next(pending[-1], None)

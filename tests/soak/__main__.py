@@ -25,6 +25,7 @@ from tests.soak.load import Load
 from tests.soak.picture import memory_picture
 from tests.soak.samples import RAY, Sampler
 from tests.soak.served import TARGETS, write_steady, write_version
+from tests.soak.steady import LEAK_VARIABLE
 from tests.soak.trends import Trend, Verdict, trend_of
 
 _MAX_PERIOD_S = 10.0
@@ -40,11 +41,12 @@ _SETTINGS = {
     "DYORC_JOBS__MAX_BYTES": str(2**26),
 }
 _SHAPES = {"cells": ["--cells", "2"], "ray": []}
-_GROWS_ALWAYS = "server's log: bytes"
 _BOUNDS = {"bytes": 128 * 2**10, "threads": 0.5, "descriptors": 0.5, "sockets": 4, "processes": 0.5, "files": 0.5, "series": 0.5}
 """How much a series may grow in an hour however small it is, by its unit, the last word of its name."""
-_LOG_BYTES_PER_CYCLE = 4096
+_LOG, _LOG_BYTES_PER_CYCLE = "server's log: bytes", 4096
 """Two deployments and a rollback are logged in each."""
+_WAL, _WAL_BYTES = "store's log: bytes", 2**23
+"""SQLite fills it with a thousand pages before it writes to its beginning again: in a short run it grows."""
 
 
 @dataclass
@@ -77,12 +79,14 @@ class Plan:
 
     Attributes:
         max_ratio: How much of its size a series may grow in an hour, or in the run if that is shorter.
+        leak_bytes: What a program keeps of each batch, on purpose.
     """
 
     seconds: float
     rate: float
     seed: int
     max_ratio: float
+    leak_bytes: int = 0
 
     @property
     def cycle_s(self) -> float:
@@ -113,7 +117,8 @@ async def soak(shape: str, plan: Plan) -> Outcome:
         store = folder / "jobs.sqlite"
         targets = [f"{folder}/{target}" for target in TARGETS]
         command = serve_command(*targets, *_SHAPES[shape], in_process=shape == "cells")
-        with ServerProcess(command, environment=_SETTINGS | {"DYORC_STORE": f"sqlite://{store}"}) as server:
+        environment = _SETTINGS | {"DYORC_STORE": f"sqlite://{store}", LEAK_VARIABLE: str(plan.leak_bytes)}
+        with ServerProcess(command, environment=environment) as server:
             await asyncio.to_thread(server.wait_until_ready, _READY_TIMEOUT_S)
             versions = Versions(1)
             load = Load(server.url, versions, plan.rate, plan.seed)
@@ -163,15 +168,20 @@ def trends(outcome: Outcome, plan: Plan) -> dict[str, Trend]:
     found: dict[str, Trend] = {}
     for name in outcome.names():
         times_s, sizes = outcome.series(name)
-        min_bound = _BOUNDS[name.rpartition(" ")[2]] * plan.per_hour
-        if name == _GROWS_ALWAYS:
-            min_bound = _LOG_BYTES_PER_CYCLE * 3600 / plan.cycle_s
         with contextlib.suppress(ValueError):  # of processes that live for a moment
             found[name] = trend_of(
                 times_s, sizes, cycle_s=plan.cycle_s, warm_up_s=plan.seconds * _WARM_UP_RATIO,
-                max_ratio=plan.max_ratio * plan.per_hour, min_bound=min_bound,
+                max_ratio=plan.max_ratio * plan.per_hour, min_bound=_min_bound(name, plan),
             )  # fmt: skip
     return found
+
+
+def _min_bound(name: str, plan: Plan) -> float:
+    if name == _LOG:
+        return _LOG_BYTES_PER_CYCLE * 3600 / plan.cycle_s
+    if name == _WAL and plan.per_hour > 1:
+        return _WAL_BYTES * plan.per_hour
+    return _BOUNDS[name.rpartition(" ")[2]] * plan.per_hour
 
 
 def report(outcome: Outcome, plan: Plan) -> dict[str, Any]:
@@ -218,10 +228,17 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=10.0, help="requests a second to each")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--max-growth", type=float, default=0.01, help="of a series' size, in an hour or a shorter run")
+    parser.add_argument("--leak-bytes", type=int, default=0, help="what a program keeps of each batch, to see that it is noticed")
     parser.add_argument("--picture", type=Path, help="where the memory is drawn")
     parser.add_argument("--samples", type=Path, help="where all measurements are written, as JSON")
     options = parser.parse_args()
-    plan = Plan(seconds=60 * options.minutes, rate=options.rate, seed=options.seed, max_ratio=options.max_growth)
+    plan = Plan(
+        seconds=60 * options.minutes,
+        rate=options.rate,
+        seed=options.seed,
+        max_ratio=options.max_growth,
+        leak_bytes=options.leak_bytes,
+    )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing is left behind
     with no_leaks():
         outcomes = asyncio.run(_run_all(options.shapes.split(","), plan))

@@ -1,5 +1,6 @@
 """The workflows of a long run that stay as they are; `load` says what they have to answer."""
 
+import os
 from collections.abc import AsyncIterator
 
 import numpy as np
@@ -9,11 +10,17 @@ import dyorc
 
 Number = Float[np.ndarray, ""]
 Numbers = Float[np.ndarray, " batch"]
+LEAK_VARIABLE = "DYORC_SOAK_LEAK_BYTES"
+"""How many bytes `double` keeps of each batch; 0 but for a run that shows that a leak is noticed."""
+_LEAK_BYTES = int(os.environ.get(LEAK_VARIABLE, "0"))
+_leaked: list[bytes] = []
 
 
 @dyorc.program(max_batch_size=16)
 def double(x: Numbers) -> Numbers:
     """Doubles."""
+    if _LEAK_BYTES:
+        _leaked.append(b"1" * _LEAK_BYTES)
     return x * 2
 
 

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Generator, Sequence
 from typing import Any
 
+from tests.whole_server.day import run_day
 from tests.whole_server.mutants import MUTANTS, UNNOTICED
 from tests.whole_server.run import run_seed
 
@@ -120,10 +121,14 @@ def main(arguments: list[str]) -> int:
         metavar="NAME",
         help="make these mistakes, by default all, and see how soon each is noticed",
     )
+    parser.add_argument("--day", type=int, metavar="HOURS", help="run so many hours of virtual time")
+    parser.add_argument("--rate", type=float, default=0.2, help="of a day: requests a second, on average")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing is left behind
     for module in _NEEDED:
         importlib.import_module(module)
+    if options.day:
+        return run_day(options.day, options.rate, options.first)
     if options.mutants is not None:
         return _run_mutants(options.mutants or list(MUTANTS), options.first, options.jobs)
     if options.seed is not None:

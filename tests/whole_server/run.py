@@ -20,7 +20,7 @@ from tests.whole_server.observed import Observed
 from tests.whole_server.patches import seed_randomness
 from tests.whole_server.servers import Place, Troupe, prepare
 from tests.whole_server.virtual_loop import VirtualPolicy
-from tests.whole_server.world import World
+from tests.whole_server.world import ProcessState, World
 
 _NUM_GATEWAYS = _NUM_ORCHESTRATORS = 2
 _NUM_CLIENTS = 3
@@ -29,33 +29,56 @@ _MAX_S = 120.0
 _MAX_LINES = 3000
 
 
+collect_garbage = gc.collect
+"""In a run, nothing else does it: when it comes, and what it ends, would not follow from the seed."""
+
+
+class Stage:
+    """A world with its network, its disk and its servers, not started yet. One for each process of the operating system.
+
+    Attributes:
+        num_lines: How many lines were logged.
+    """
+
+    def __init__(self, seed: int, folder: str, write: Callable[[str], None]) -> None:
+        gc.disable()
+        collector: Any = gc
+        collector.freeze = collector.collect = lambda *_: 0
+        tempfile.tempdir = folder
+        seed_randomness(seed)
+        self.num_lines = 0
+
+        def write_line(line: str) -> None:
+            self.num_lines += 1
+            write(line.replace(folder, "FOLDER"))
+
+        world = self.world = World(seed, write_line)
+        network = Network(world)
+        carriers: Any = link.CARRIERS
+        carriers[link.SCHEME] = VirtualCarrier(network)
+        asyncio.set_event_loop_policy(VirtualPolicy(world, network))
+        prepare()
+        self.disk, self.observed = Disk(world), Observed(world)
+        self.disk.begin()
+        self.observed.begin()
+        _log_to(world)
+        gateways = [Place(f"gateway-{number}", number) for number in range(_NUM_GATEWAYS)]
+        orchestrators = [Place(f"orchestrator-{number}", number) for number in range(_NUM_ORCHESTRATORS)]
+        self.troupe = Troupe(world, network, folder, [*gateways, *orchestrators])
+
+    def forget_dead(self) -> None:
+        """Lets go of what was kept of processes that are dead."""
+        self.observed.parts = [entry for entry in self.observed.parts if entry[0].state is not ProcessState.DEAD]
+        for process in self.world.processes:
+            if process.state is ProcessState.DEAD:
+                process.on_end.clear()
+
+
 def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, Any]:
     """Runs a seed. Returns what was seen, and under ``wrong`` what should not have been."""
-    gc.disable()
-    collector: Any = gc
-    collector.freeze = collector.collect = lambda *_: 0
-    tempfile.tempdir = folder
-    seed_randomness(seed)
-    num_lines = 0
-
-    def write_line(line: str) -> None:
-        nonlocal num_lines
-        num_lines += 1
-        write(line.replace(folder, "FOLDER"))
-
-    world = World(seed, write_line)
-    network = Network(world)
-    carriers: Any = link.CARRIERS
-    carriers[link.SCHEME] = VirtualCarrier(network)
-    asyncio.set_event_loop_policy(VirtualPolicy(world, network))
-    prepare()
-    disk, observed = Disk(world), Observed(world)
-    disk.begin()
-    observed.begin()
-    _log_to(world)
-    gateways = [Place(f"gateway-{number}", number) for number in range(_NUM_GATEWAYS)]
-    orchestrators = [Place(f"orchestrator-{number}", number) for number in range(_NUM_ORCHESTRATORS)]
-    troupe = Troupe(world, network, folder, [*gateways, *orchestrators])
+    stage = Stage(seed, folder, write)
+    world, troupe, observed, disk = stage.world, stage.troupe, stage.observed, stage.disk
+    gateways = [place for place in troupe.places if place.is_gateway]
     ledger = Ledger()
     for place in troupe.places:
         troupe.start(place)
@@ -80,8 +103,8 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     except Exception as error:
         wrong.append(f"{type(error).__name__}: {error}")
     wrong += faults_of(troupe, ledger, clients, observed)
-    if num_lines > _MAX_LINES:
-        wrong.append(f"{num_lines} lines of log, expected at most {_MAX_LINES}")
+    if stage.num_lines > _MAX_LINES:
+        wrong.append(f"{stage.num_lines} lines of log, expected at most {_MAX_LINES}")
     return {
         "seed": seed,
         "wrong": wrong,

@@ -56,7 +56,10 @@ async def serve_group(
         console.print(f"Standing by for group {cluster.group!r}")
         await leadership.win()
         began_s = time.monotonic()
-        inherited = await wait_for_deployed(store, cluster.group)
+        inherited = await wait_for_deployed(store, cluster.group, leadership.fence)
+        if inherited.fence > leadership.fence:  # a later leader's; or the store has lost its leases, and the next fence is higher
+            leadership.report_fence(inherited.fence)
+            raise LeadLostError(await leadership.wait_until_lost())
         served = stack.enter_context(load_inherited(served, inherited, settings))
         running = await stack.enter_async_context(
             run_programs(served, settings, start, traces, without_ray=without_ray, lead=leadership.lead, network=network)

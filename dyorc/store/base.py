@@ -336,12 +336,28 @@ class NoteStore(Protocol):
     """Small values that outlive the server, by name: what it has learned. Every call raises `StoreError` if the store cannot be
     used."""
 
-    async def note(self, name: str, value: bytes) -> None:
-        """Keeps a value in place of the last one of this name."""
+    async def note(self, name: str, value: bytes, fence: int | None = None) -> bool:
+        """Keeps a value in place of the last one of this name.
+
+        Args:
+            fence: The writer's. None: it has none, and is not refused.
+
+        Returns:
+            False if a higher fence has claimed the name (`claim_note`); then nothing has changed.
+        """
         ...
 
     async def noted(self, name: str) -> bytes | None:
         """Returns the value of this name; None if unset."""
+        ...
+
+    async def claim_note(self, name: str, fence: int) -> tuple[int, bytes | None]:
+        """Reads a value for the next writer: from then on, nothing with a lower fence is written under this name, not even what
+        was sent before and arrives only now.
+
+        Returns:
+            The highest fence that has claimed the name, and the value. If it is not `fence`, this one comes too late.
+        """
         ...
 
 

@@ -1,5 +1,5 @@
-"""Jobs, notes and leases in Redis, for servers on several machines. Each step is one atomic script; `redis_jobs.lua` and
-`redis_leases.lua` document the keys.
+"""Jobs, notes and leases in Redis, for servers on several machines. Each step is one atomic script; `redis_jobs.lua`,
+`redis_leases.lua` and `redis_notes.lua` document the keys.
 
 Redis is as durable as it is configured: for jobs that survive a power cut set ``appendonly yes`` and ``appendfsync always``;
 with ``everysec`` its crash loses at most the last second. ``maxmemory-policy`` must be ``noeviction``.
@@ -111,6 +111,7 @@ def _keeping_cancellation() -> Generator[None]:
 
 _JOBS = Path(__file__).with_name("redis_jobs.lua").read_text()
 _LEASES = Path(__file__).with_name("redis_leases.lua").read_text()
+_NOTES = Path(__file__).with_name("redis_notes.lua").read_text()
 
 _TIMEOUT_S = 5.0
 _MAX_CONNECTIONS = 16
@@ -146,7 +147,7 @@ class RedisStore:
             health_check_interval=15,
         )
         self._redis = Redis.from_pool(pool)
-        self._shas = {_JOBS: "", _LEASES: ""}
+        self._shas = {_JOBS: "", _LEASES: "", _NOTES: ""}
         self._woken = "0-0"
 
     async def __aenter__(self) -> Self:
@@ -161,6 +162,10 @@ class RedisStore:
     async def _call_lease(self, name: str, step: str, *values: Any) -> Any:
         keys = f"{self._prefix}lease:{name}", f"{self._prefix}fence:{name}"
         return await self._in_turn(lambda: self._run(_LEASES, keys, step, *values))
+
+    async def _call_notes(self, step: str, *values: Any) -> Any:
+        keys = self._notes, f"{self._prefix}note-fences"
+        return await self._in_turn(lambda: self._run(_NOTES, keys, step, *values))
 
     async def _run(self, script: str, keys: Sequence[str], *values: Any) -> Any:
         try:
@@ -297,13 +302,18 @@ class RedisStore:
         block_ms = max(1, round(min(timeout_s, _MAX_BLOCK_S) * 1e3))
         await self._in_turn(lambda: self._redis.xread({f"{self._prefix}wake": self._woken}, count=1, block=block_ms))
 
-    async def note(self, name: str, value: bytes) -> None:
+    async def note(self, name: str, value: bytes, fence: int | None = None) -> bool:
         """See `NoteStore.note`."""
-        await self._in_turn(lambda: self._redis.hset(self._notes, name, value))
+        return bool(await self._call_notes("write", name, value, "" if fence is None else fence))
 
     async def noted(self, name: str) -> bytes | None:
         """See `NoteStore.noted`."""
         return await self._in_turn(lambda: self._redis.hget(self._notes, name))
+
+    async def claim_note(self, name: str, fence: int) -> tuple[int, bytes | None]:
+        """See `NoteStore.claim_note`."""
+        highest, value = await self._call_notes("claim", name, fence)
+        return highest, value
 
     async def acquire_lease(self, name: str, owner: str, lease_s: float, above: int = 0) -> int | None:
         """See `Leases.acquire_lease`."""

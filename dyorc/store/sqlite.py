@@ -11,12 +11,14 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from dyorc.errors import StoreError
 from dyorc.protocol.job_records import JobState
 from dyorc.store import sqlite_jobs as jobs
+from dyorc.store import sqlite_notes as notes
 from dyorc.store.base import NO_QUOTA, Body, Claim, DueWebhook, Lane, NewJob, Outcome, Quota, StoredJob
 from dyorc.store.group_commit import GroupCommit
 from dyorc.store.group_commit import Outcome as StepOutcome
@@ -219,16 +221,17 @@ class SqliteStore:
         except TimeoutError:
             return
 
-    async def note(self, name: str, value: bytes) -> None:
+    async def note(self, name: str, value: bytes, fence: int | None = None) -> bool:
         """See `NoteStore.note`."""
-        await self._batches.call(lambda connection: connection.execute("REPLACE INTO notes VALUES (?, ?)", (name, value)))
+        return await self._batches.call(partial(notes.write, name=name, value=value, fence=fence))
 
     async def noted(self, name: str) -> bytes | None:
         """See `NoteStore.noted`."""
-        row = await self._batches.call(
-            lambda connection: connection.execute("SELECT value FROM notes WHERE name = ?", (name,)).fetchone()
-        )
-        return None if row is None else row[0]
+        return await self._batches.call(partial(notes.read, name=name))
+
+    async def claim_note(self, name: str, fence: int) -> tuple[int, bytes | None]:
+        """See `NoteStore.claim_note`."""
+        return await self._batches.call(partial(notes.claim, name=name, fence=fence))
 
     async def acquire_lease(self, name: str, owner: str, lease_s: float, above: int = 0) -> int | None:
         """See `Leases.acquire_lease`."""

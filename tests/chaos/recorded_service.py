@@ -49,9 +49,10 @@ class Recorder:
         if at_s - self._written_s.get((kind, fence), 0.0) < _EVERY_S:
             return
         self._written_s[kind, fence] = at_s
-        moment: dict[str, float] = {"began_s": at_s, "ended_s": at_s}
         pid = os.getpid()
-        self.write(Operation(client=pid, kind=kind, subject=f"process {pid}", argument=argument, outcome=["fence", fence], **moment))
+        operation = Operation(client=pid, kind=kind, subject=f"process {pid}", argument=argument, outcome=["fence", fence])
+        operation.began_s = operation.ended_s = at_s
+        self.write(operation)
 
 
 @dataclass

@@ -7,7 +7,6 @@ The last line is one JSON object; the exit status is 1 if anything is violated. 
 """
 
 import argparse
-import contextlib
 import json
 import random
 import sys
@@ -122,7 +121,8 @@ def run(store: str, seconds: float, num_clients: int, seed: int, keep: Path | No
         with Services(store, folder, targets) as services:
             storm = Storm(services, chance)
             _tell(f"{store}: all is up after {time.monotonic() - started_s:.1f} s")
-            with ServicesClients(services.urls, folder, num_clients, seed, seconds / _NUM_GENERATIONS, _NUM_GENERATIONS) as clients:
+            models_for_s = seconds / _NUM_GENERATIONS
+            with ServicesClients(services.urls, folder, num_clients, seed, models_for_s, _NUM_GENERATIONS) as clients:
                 storm.rage(seconds)
             look_last(services, clients)
             logs = [place.server.output for place in (*services.gateways, *services.orchestrators)]

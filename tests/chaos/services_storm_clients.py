@@ -148,9 +148,9 @@ class ServicesClients(ClientThreads):
         with self._stream_history.recorded(client, "read", model, [_NUM_PARTS, model.startswith(ONCE)]) as operation:
             with self._lock:
                 self.streams.append((operation, parts))
-            with contextlib.suppress(httpx.TransportError):
-                with http.stream("POST", f"{url}/v2/models/{model}/infer_stream", json=body) as answer:
-                    operation.outcome = self._read_parts(answer, parts) if answer.is_success else ["failed", _code_of(answer.read())]
+            path = f"{url}/v2/models/{model}/infer_stream"
+            with contextlib.suppress(httpx.TransportError), http.stream("POST", path, json=body) as answer:
+                operation.outcome = self._read_parts(answer, parts) if answer.is_success else ["failed", _code_of(answer.read())]
 
     def _read_parts(self, answer: httpx.Response, parts: list[Part]) -> list[str] | None:
         """Reads parts, and returns how the stream ended."""

@@ -21,7 +21,7 @@ import dyorc
 Number = Int[np.ndarray, ""]
 Numbers = Int[np.ndarray, " batch"]
 '''
-_SINGLE = '''
+_SINGLE = """
 
 @dyorc.program(in_process=True, max_batch_size=16)
 def {model}_program(x: Numbers) -> tuple[Numbers, Numbers]:
@@ -31,8 +31,8 @@ def {model}_program(x: Numbers) -> tuple[Numbers, Numbers]:
 @dyorc.workflow
 async def {model}(x: Number) -> tuple[Number, Number]:
     return {model}_program(x)
-'''
-_PARTS = '''
+"""
+_PARTS = """
 
 @dyorc.program(in_process=True, batched=False, max_ongoing=8, pure={is_pure})
 async def {model}_program(num_parts: Number) -> AsyncIterator[Int[np.ndarray, "3"]]:
@@ -45,7 +45,7 @@ async def {model}_program(num_parts: Number) -> AsyncIterator[Int[np.ndarray, "3
 async def {model}(num_parts: Number) -> AsyncIterator[Int[np.ndarray, "3"]]:
     async for part in {model}_program(num_parts):
         yield part
-'''
+"""
 
 
 def kind_of(model: str) -> str:

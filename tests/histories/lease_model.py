@@ -1,10 +1,14 @@
 """What a store promises of one lease, one operation at a time, and what its holders may do meanwhile."""
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tests.histories.operation import Operation
+
+_CLOCK_S = 0.01
+"""By so much may the store's clock differ from the recorders' within a lease."""
 
 
 class Held(NamedTuple):
@@ -57,7 +61,7 @@ class LeaseModel:
                 return (Held("", fence) if (state.owner, state.fence) == (owner, fence) else state,)
 
     def _acquire(self, state: Held, operation: Operation, owner: str) -> Iterable[Held]:
-        is_free = not state.owner or operation.ended_s >= state.since_s + self._lease_s
+        is_free = not state.owner or operation.ended_s >= state.since_s + self._lease_s - _CLOCK_S
         if operation.outcome is None:  # nobody knows its fence, nor does its owner, who asks again
             return (Held(owner, state.fence + 1, operation.began_s), state) if is_free else (state,)
         fence = operation.outcome[1]
@@ -76,14 +80,13 @@ def faults_of_acts(acts: Sequence[Operation], leases: Sequence[Operation]) -> li
         for operation in leases
         if operation.kind == "acquire" and operation.outcome is not None
     )
-    late = [
-        (act, fence, ended_s)
+    return [
+        f"{act.subject} acted with fence {act.outcome[1]} after {fence} was given at {at_s:.3f}: {act}"
         for act in acts
         if not act.argument
-        for ended_s, fence in given
-        if fence > act.outcome[1] and ended_s < act.began_s
+        for at_s, fence in given
+        if fence > act.outcome[1] and at_s < act.began_s
     ]
-    return [f"{act.subject} acted with fence {act.outcome[1]} after {fence} was given at {at_s:.3f}: {act}" for act, fence, at_s in late]
 
 
 def faults_of_followers(taken: Sequence[Operation]) -> list[str]:
@@ -94,6 +97,6 @@ def faults_of_followers(taken: Sequence[Operation]) -> list[str]:
     return [
         f"{gateway} took a message of fence {later.outcome[1]} after one of {earlier.outcome[1]}: {later}"
         for gateway, operations in by_gateway.items()
-        for earlier, later in zip(operations, operations[1:], strict=False)
+        for earlier, later in itertools.pairwise(operations)
         if later.outcome[1] < earlier.outcome[1]
     ]

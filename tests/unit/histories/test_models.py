@@ -37,7 +37,9 @@ _DEPLOY = ("deploy", "2", version("2"))
     [
         row(("ask", None, version("1")), _DEPLOY, ("ask", None, version("2")), ("list", None, version("2"))),
         row(_DEPLOY, ("deploy", "3", version("3")), ("rollback", None, version("2")), ("rollback", None, version("1"))),
-        row(("rollback", None, ["conflict", ""]), ("deploy", "2", None), ("ask", None, version("1")), ("ask", None, version("2"))),
+        row(
+            ("rollback", None, ["conflict", ""]), ("deploy", "2", None), ("ask", None, version("1")), ("ask", None, version("2"))
+        ),
         row(_DEPLOY, ("rollback", None, None), ("ask", None, version("1"))),
     ],
 )
@@ -66,7 +68,9 @@ _ACQUIRE = ("acquire", ["a"], ["fence", 1])
 @pytest.mark.parametrize(
     "history",
     [
-        row(_ACQUIRE, ("renew", ["a", 1], ["ours", ""]), ("release", ["a", 1], ["released", ""]), ("acquire", ["b"], ["fence", 2])),
+        row(
+            _ACQUIRE, ("renew", ["a", 1], ["ours", ""]), ("release", ["a", 1], ["released", ""]), ("acquire", ["b"], ["fence", 2])
+        ),
         [operation(0, *_ACQUIRE), operation(3, "acquire", ["b"], ["fence", 2]), operation(4, "renew", ["a", 1], ["lost", ""])],
         [operation(0, *_ACQUIRE), operation(4, "renew", ["a", 1], ["ours", ""]), operation(7, "acquire", ["b"], ["fence", 2])],
         row(("acquire", ["a"], None), ("acquire", ["a"], ["fence", 1])),

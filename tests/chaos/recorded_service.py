@@ -25,10 +25,13 @@ from dyorc.leader_election import leadership_thread
 from dyorc.leader_election.leader import Leader
 from dyorc.leader_election.leadership import Leadership
 from dyorc.store.lease_store import Lease, LeaseStore
+from tests.chaos.services_storm_mistakes import MISTAKES
 from tests.histories.operation import Operation
 
 MODULE = "tests.chaos.recorded_service"
 ACT, TAKE = "act", "take"
+MISTAKE = "RECORDED_MISTAKE"
+"""The variable with the name of one of `MISTAKES`, which the process then makes."""
 _EVERY_S = 0.02
 """Acts, and messages that are used, come by the thousand. The first after a pause matters."""
 
@@ -163,6 +166,8 @@ def main() -> None:
     """Runs a command of `dyorc` with recorders."""
     from dyorc.cli.main import main as run_command
 
+    if mistake := os.environ.get(MISTAKE):
+        MISTAKES[mistake]()
     record_all(Recorder(Path(sys.argv[1])))
     sys.argv = ["dyorc", *sys.argv[2:]]
     run_command()

@@ -2,6 +2,7 @@
 store; then the histories of versions, leases, effects and streams are judged.
 
     python -m tests.chaos.services_storm [--store sqlite|redis|both] [--seconds N] [--clients N] [--seed N] [--keep FOLDER]
+        [--mistake NAME]
 
 The last line is one JSON object; the exit status is 1 if anything is violated. What cannot be explained is printed.
 """
@@ -21,6 +22,7 @@ import httpx
 
 from tests.chaos.recorded_service import ACT, TAKE, read
 from tests.chaos.services_storm_clients import ServicesClients
+from tests.chaos.services_storm_mistakes import MISTAKES
 from tests.chaos.services_storm_models import KINDS, SINGLE, write_version
 from tests.chaos.services_storm_servers import LEASE_S, Place, Services
 from tests.deadlines import wait_until
@@ -111,14 +113,14 @@ def judge_leases(operations: Sequence[Operation]) -> tuple[Verdict, list[str]]:
     return check(leases, LeaseModel(LEASE_S)), faults_of_acts(acts, leases) + faults_of_followers(taken)
 
 
-def run(store: str, seconds: float, num_clients: int, seed: int, keep: Path | None = None) -> dict[str, Any]:
+def run(store: str, seconds: float, num_clients: int, seed: int, keep: Path | None = None, mistake: str = "") -> dict[str, Any]:
     """Runs a whole storm on one kind of store. Returns figures."""
     chance, started_s = random.Random(seed), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="dyorc-h-") as name:
         folder = Path(name)
         models = [f"{kind}_{generation}" for kind in KINDS for generation in range(_NUM_GENERATIONS)]
         targets = [target("parted", "noted"), *(write_version(folder, model, FIRST) for model in models)]
-        with Services(store, folder, targets) as services:
+        with Services(store, folder, targets, mistake) as services:
             storm = Storm(services, chance)
             _tell(f"{store}: all is up after {time.monotonic() - started_s:.1f} s")
             models_for_s = seconds / _NUM_GENERATIONS
@@ -181,10 +183,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--clients", type=int, default=6)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--keep", type=Path, help="a folder for what was recorded")
+    parser.add_argument("--mistake", choices=MISTAKES, default="", help="that servers make, to see whether it is noticed")
     options = parser.parse_args()
     stores = ["sqlite", "redis"] if options.store == "both" else [options.store]
-    figures = {store: run(store, options.seconds, options.clients, options.seed, options.keep) for store in stores}
+    figures = {
+        store: run(store, options.seconds, options.clients, options.seed, options.keep, options.mistake) for store in stores
+    }
     print(json.dumps(figures))
     sys.exit(any(any(each["violations"].values()) for each in figures.values()))
 

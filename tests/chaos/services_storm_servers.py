@@ -11,7 +11,7 @@ from typing import Self
 
 from dyorc.leader_election.leader_discovery import find_leader
 from dyorc.testing import ServerProcess
-from tests.chaos.recorded_service import MODULE
+from tests.chaos.recorded_service import MISTAKE, MODULE
 from tests.deadlines import wait_until
 from tests.redis_server import RedisServer
 from tests.shared_folders import shared_folder
@@ -75,14 +75,15 @@ class Services:
         store: ``sqlite`` or ``redis``.
         folder: For the store, and for what processes record.
         targets: What the orchestrators serve.
+        mistake: That processes make on purpose, see `services_storm_mistakes`.
 
     Attributes:
         urls: Where the gateways listen; the same after a kill as before.
         records: What processes have recorded.
     """
 
-    def __init__(self, store: str, folder: Path, targets: Sequence[str]) -> None:
-        self._store, self._folder, self._targets = store, folder, targets
+    def __init__(self, store: str, folder: Path, targets: Sequence[str], mistake: str = "") -> None:
+        self._store, self._folder, self._targets, self._mistake = store, folder, targets, mistake
         self.records = folder / "records"
 
     def __enter__(self) -> Self:
@@ -91,6 +92,7 @@ class Services:
             self._redis = stack.enter_context(RedisServer()) if self._store == "redis" else None
             self.store = f"sqlite://{self._folder}/store.db" if self._redis is None else self._redis.url
             environment = {
+                MISTAKE: self._mistake,
                 "DYORC_STORE": self.store,
                 "DYORC_TRANSPORT__ARENA_FOLDER": stack.enter_context(shared_folder()),
                 "DYORC_CLUSTER__LEASE_S": str(LEASE_S),

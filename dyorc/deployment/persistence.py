@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import structlog
@@ -16,7 +16,7 @@ from dyorc.deployment.deployer import Keep
 from dyorc.deployment.peers import DEPLOYED
 from dyorc.deployment.state import DeploymentState, Version
 from dyorc.errors import DyOrcError, NotReadyError
-from dyorc.store.base import NoteStore, Store
+from dyorc.store.base import NoteFence, NoteStore, Store
 
 _log = structlog.get_logger("dyorc.deploying")
 
@@ -65,10 +65,7 @@ async def read_stored_record(notes: NoteStore, group: str) -> DeploymentState:
     Raises:
         StoreError: If it cannot be used now.
     """
-    return _record_of(await notes.noted(_name(group)))
-
-
-def _record_of(text: bytes | None) -> DeploymentState:
+    text = await notes.noted(_name(group))
     try:
         return DeploymentState() if text is None else DeploymentState.of_json(text)
     except DECODE_ERRORS as error:
@@ -76,11 +73,12 @@ def _record_of(text: bytes | None) -> DeploymentState:
         return DeploymentState()
 
 
-def record_writer(store: NoteStore, group: str, before: DeploymentState, is_open: bool, fence: int | None = None) -> Keep:
+def record_writer(store: NoteStore, group: str, before: DeploymentState, is_open: bool, fence: NoteFence | None = None) -> Keep:
     """Returns a function that writes the record to the store. Other servers' models of the same group stay as they are.
 
     Args:
-        fence: A leader's. The function raises NotReadyError once the next leader has read the record (`claim_deployed`).
+        fence: Of the group's leader. The function raises `NotReadyError`, and has changed nothing, if a later leader has read
+            the record.
     """
     others = dict(before.lines)
 
@@ -88,61 +86,34 @@ def record_writer(store: NoteStore, group: str, before: DeploymentState, is_open
         if not is_open:
             return
         record = DeploymentState.of_json(text)
-        await _write(store, _name(group), DeploymentState(record.number, {**others, **record.lines}).to_json(), fence)
+        text = DeploymentState(record.number, {**others, **record.lines}).to_json()
+        if not await store.note(_name(group), text, fence):
+            raise NotReadyError(f"another orchestrator leads group {group!r} by now; nothing has changed")
 
     return keep
 
 
-class InheritedDeployments(NamedTuple):
-    """What a leader finds in the store.
-
-    Attributes:
-        record: What is deployed.
-        live: The versions that the previous leader had loaded. Gateways may submit requests for any of them.
-        fence: The highest fence of a leader that has read this.
-    """
-
-    record: DeploymentState
-    live: Sequence[Version]
-    fence: int
-
-
-async def claim_deployed(notes: NoteStore, group: str, fence: int) -> InheritedDeployments:
-    """Returns what the last leader of a group has deployed, and keeps that leader from changing it: it may have been stopped
-    just before it wrote, and go on at any time.
-
-    Args:
-        fence: Of the leader that calls.
+async def read_live_versions(notes: NoteStore, group: str) -> list[Version]:
+    """Returns the versions that the last leader of a group had loaded, whether they were on offer or not.
 
     Raises:
         StoreError: If the store cannot be used now.
     """
-    known, text = await notes.claim_note(_name(group), fence)
-    known_live, live = await notes.claim_note(_live(group), fence)
+    text = await notes.noted(_live(group))
     try:
-        versions = [] if live is None else msgspec.json.decode(live, type=list[Version])
+        return [] if text is None else msgspec.json.decode(text, type=list[Version])
     except DECODE_ERRORS as error:
         _log.warning("live_versions_unknown", error=str(error))
-        versions = []
-    return InheritedDeployments(_record_of(text), versions, max(known, known_live))
+        return []
 
 
-async def write_live_versions(notes: NoteStore, group: str, versions: Sequence[Version], fence: int) -> None:
-    """Writes the loaded versions to the store, for the next leader.
-
-    Args:
-        fence: Of the leader that calls.
+async def write_live_versions(notes: NoteStore, group: str, versions: Sequence[Version], fence: NoteFence) -> None:
+    """Writes the loaded versions to the store, for the next leader; nothing if there is a later one already.
 
     Raises:
         StoreError: If the store cannot be used now.
-        NotReadyError: If another leader has read them.
     """
-    await _write(notes, _live(group), msgspec.json.encode(versions), fence)
-
-
-async def _write(notes: NoteStore, name: str, value: bytes, fence: int | None) -> None:
-    if not await notes.note(name, value, fence):
-        raise NotReadyError(f"another orchestrator leads the group by now, with a higher fence than {fence}; nothing has changed")
+    await notes.note(_live(group), msgspec.json.encode(versions), fence)
 
 
 def _live(group: str) -> str:

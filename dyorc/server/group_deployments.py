@@ -3,27 +3,22 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import structlog
 
 from dyorc.cluster.gateway_server import GatewayServer
 from dyorc.config import Settings
 from dyorc.deployment.loaded_versions import LoadedVersions, ServerRuntime
-from dyorc.deployment.persistence import (
-    InheritedDeployments,
-    claim_deployed,
-    read_stored_record,
-    record_writer,
-    write_live_versions,
-)
-from dyorc.deployment.state import DeploymentState
+from dyorc.deployment.persistence import read_live_versions, read_stored_record, record_writer, write_live_versions
+from dyorc.deployment.state import DeploymentState, Version
 from dyorc.errors import NotReadyError, StoreError
 from dyorc.leader_election.leader import LeaderTerm
 from dyorc.models.submission import BeginEpoch
 from dyorc.server.program_loading import LoadedTargets, load_targets, run_deployer
-from dyorc.store.base import NoteStore
+from dyorc.store.base import NoteFence, NoteStore
 
 _log = structlog.get_logger("dyorc.orchestrator")
 
@@ -41,17 +36,33 @@ async def read_deployed(store: NoteStore, group: str) -> DeploymentState:
         return DeploymentState()
 
 
-async def wait_for_deployed(store: NoteStore, group: str, fence: int) -> InheritedDeployments:
-    """Returns what a group has deployed, which earlier leaders cannot change from then on. Waits for the store: before it knows,
-    a leader must not serve or end anything.
+class InheritedDeployments(NamedTuple):
+    """What a leader finds in the store.
 
-    Args:
-        fence: Of the leader that calls.
+    Attributes:
+        record: What is deployed.
+        live: The versions that the previous leader had loaded. Gateways may submit requests for any of them.
+    """
+
+    record: DeploymentState
+    live: Sequence[Version]
+
+
+async def wait_for_deployed(store: NoteStore, lead: LeaderTerm) -> InheritedDeployments | None:
+    """Returns what a group has deployed, and what no earlier leader can change any longer: one that does not know yet that it has
+    lost its lead may be about to write. Waits for the store: before it knows, a leader must not serve or end anything.
+
+    Returns:
+        None if there was a leader with a higher fence. It is reported, so the lead will be lost.
     """
     has_failed = False
     while True:
         try:
-            return await claim_deployed(store, group, fence)
+            highest = await store.claim_notes(_fence_of(lead))
+            if highest > lead.fence:
+                lead.report_fence(highest)
+                return None
+            return InheritedDeployments(await read_stored_record(store, lead.group), await read_live_versions(store, lead.group))
         except StoreError as error:
             if not has_failed:
                 _log.warning("store_waited_for", error=error.detail)
@@ -59,11 +70,15 @@ async def wait_for_deployed(store: NoteStore, group: str, fence: int) -> Inherit
             await asyncio.sleep(_ASK_AGAIN_S)
 
 
+def _fence_of(lead: LeaderTerm) -> NoteFence:
+    return NoteFence(lead.group, lead.fence)
+
+
 @contextlib.contextmanager
 def load_inherited(served: LoadedTargets, inherited: InheritedDeployments, settings: Settings) -> Generator[LoadedTargets]:
     """Loads what was deployed while this process stood by, and versions that earlier requests may need. Their libraries are
     already imported."""
-    record, live = inherited.record, inherited.live
+    record, live = inherited
     if record.number == served.record.number and not record.retired_of(live):
         yield served
         return
@@ -87,7 +102,7 @@ async def serve_deployments(
         before: What the store had when this orchestrator began to lead.
     """
     live = _LiveVersions(store, lead)
-    write = record_writer(store, lead.group, before, True, lead.fence)
+    write = record_writer(store, lead.group, before, True, _fence_of(lead))
 
     async def keep(text: bytes) -> None:
         if not lead.is_sure():
@@ -133,11 +148,10 @@ class _LiveVersions:
 
         Raises:
             StoreError: If the store cannot be used now.
-            NotReadyError: If another leader has read what was loaded.
         """
         async with self._writing:  # one write at a time, so that the last one stays
             if self._versions is not None and self._lead.is_sure():
-                await write_live_versions(self._store, self._lead.group, self._versions.live, self._lead.fence)
+                await write_live_versions(self._store, self._lead.group, self._versions.live, _fence_of(self._lead))
 
     def _write_soon(self) -> None:
         task = asyncio.get_running_loop().create_task(self._write_if_possible())
@@ -148,8 +162,6 @@ class _LiveVersions:
         """Without the store, the next leader loads more than it needs."""
         try:
             await self.write()
-        except NotReadyError:
-            pass  # that leader has read them
         except StoreError as error:
             _log.warning("live_versions_not_noted", error=error.detail)
 

@@ -34,6 +34,7 @@ from dyorc.store.base import (
     DueWebhook,
     Lane,
     NewJob,
+    NoteFence,
     Outcome,
     Quota,
     StoredJob,
@@ -163,9 +164,8 @@ class RedisStore:
         keys = f"{self._prefix}lease:{name}", f"{self._prefix}fence:{name}"
         return await self._in_turn(lambda: self._run(_LEASES, keys, step, *values))
 
-    async def _call_notes(self, step: str, *values: Any) -> Any:
-        keys = self._notes, f"{self._prefix}note-fences"
-        return await self._in_turn(lambda: self._run(_NOTES, keys, step, *values))
+    async def _call_note(self, fence: NoteFence, *values: Any) -> int:
+        return await self._in_turn(lambda: self._run(_NOTES, (self._notes,), fence.name, fence.number, *values))
 
     async def _run(self, script: str, keys: Sequence[str], *values: Any) -> Any:
         try:
@@ -302,18 +302,20 @@ class RedisStore:
         block_ms = max(1, round(min(timeout_s, _MAX_BLOCK_S) * 1e3))
         await self._in_turn(lambda: self._redis.xread({f"{self._prefix}wake": self._woken}, count=1, block=block_ms))
 
-    async def note(self, name: str, value: bytes, fence: int | None = None) -> bool:
+    async def note(self, name: str, value: bytes, fence: NoteFence | None = None) -> bool:
         """See `NoteStore.note`."""
-        return bool(await self._call_notes("write", name, value, "" if fence is None else fence))
+        if fence is not None:
+            return await self._call_note(fence, name, value) == fence.number
+        await self._in_turn(lambda: self._redis.hset(self._notes, name, value))
+        return True
+
+    async def claim_notes(self, fence: NoteFence) -> int:
+        """See `NoteStore.claim_notes`."""
+        return await self._call_note(fence)
 
     async def noted(self, name: str) -> bytes | None:
         """See `NoteStore.noted`."""
         return await self._in_turn(lambda: self._redis.hget(self._notes, name))
-
-    async def claim_note(self, name: str, fence: int) -> tuple[int, bytes | None]:
-        """See `NoteStore.claim_note`."""
-        highest, value = await self._call_notes("claim", name, fence)
-        return highest, value
 
     async def acquire_lease(self, name: str, owner: str, lease_s: float, above: int = 0) -> int | None:
         """See `Leases.acquire_lease`."""

@@ -1,25 +1,11 @@
--- Notes in Redis. One script, so that each step is atomic: called with KEYS = the notes, their fences, and ARGV[1] = the step's name.
---
---   notes         hash   values, by name
---   note-fences   hash   the highest fence that has claimed a name; no field for a name that none has claimed
+-- Fenced notes in Redis. One script, so that each step is atomic: called with KEYS[1] = the hash of all notes and ARGV = the name of
+-- a fence, its number, and, to note something, a name and a value. Gives the highest number that the fence has had; if that is not
+-- ARGV[2], nothing was noted.
 
-local notes, fences = KEYS[1], KEYS[2]
-local call = redis.call
-
-local steps = {}
-
-function steps.write(name, value, fence)
-  if fence ~= '' and tonumber(fence) < tonumber(call('HGET', fences, name) or '0') then
-    return 0
-  end
-  call('HSET', notes, name, value)
-  return 1
+local notes = KEYS[1]
+local highest = math.max(tonumber(redis.call('HGET', notes, ARGV[1]) or '0'), tonumber(ARGV[2]))
+redis.call('HSET', notes, ARGV[1], string.format('%d', highest))
+if ARGV[3] and highest == tonumber(ARGV[2]) then
+  redis.call('HSET', notes, ARGV[3], ARGV[4])
 end
-
-function steps.claim(name, fence)
-  local highest = math.max(tonumber(fence), tonumber(call('HGET', fences, name) or '0'))
-  call('HSET', fences, name, highest)
-  return {highest, call('HGET', notes, name)}
-end
-
-return steps[ARGV[1]](unpack(ARGV, 2))
+return highest

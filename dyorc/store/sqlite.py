@@ -11,15 +11,14 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from dyorc.errors import StoreError
 from dyorc.protocol.job_records import JobState
 from dyorc.store import sqlite_jobs as jobs
-from dyorc.store import sqlite_notes as notes
-from dyorc.store.base import NO_QUOTA, Body, Claim, DueWebhook, Lane, NewJob, Outcome, Quota, StoredJob
+from dyorc.store import sqlite_notes
+from dyorc.store.base import NO_QUOTA, Body, Claim, DueWebhook, Lane, NewJob, NoteFence, Outcome, Quota, StoredJob
 from dyorc.store.group_commit import GroupCommit
 from dyorc.store.group_commit import Outcome as StepOutcome
 from dyorc.store.lease_store import Lease
@@ -221,17 +220,17 @@ class SqliteStore:
         except TimeoutError:
             return
 
-    async def note(self, name: str, value: bytes, fence: int | None = None) -> bool:
+    async def note(self, name: str, value: bytes, fence: NoteFence | None = None) -> bool:
         """See `NoteStore.note`."""
-        return await self._batches.call(partial(notes.write, name=name, value=value, fence=fence))
+        return await self._batches.call(lambda connection: sqlite_notes.put(connection, name, value, fence))
+
+    async def claim_notes(self, fence: NoteFence) -> int:
+        """See `NoteStore.claim_notes`."""
+        return await self._batches.call(lambda connection: sqlite_notes.claim(connection, fence))
 
     async def noted(self, name: str) -> bytes | None:
         """See `NoteStore.noted`."""
-        return await self._batches.call(partial(notes.read, name=name))
-
-    async def claim_note(self, name: str, fence: int) -> tuple[int, bytes | None]:
-        """See `NoteStore.claim_note`."""
-        return await self._batches.call(partial(notes.claim, name=name, fence=fence))
+        return await self._batches.call(lambda connection: sqlite_notes.read(connection, name))
 
     async def acquire_lease(self, name: str, owner: str, lease_s: float, above: int = 0) -> int | None:
         """See `Leases.acquire_lease`."""

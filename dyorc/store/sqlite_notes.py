@@ -1,37 +1,26 @@
-"""Notes in a SQLite store: functions of its connection. A fence that has claimed a name is a note, too, so that the tables are
-those of older versions, which ignore it."""
+"""Notes in a store's SQLite file: the steps of `NoteStore`, each in a transaction of its caller."""
 
-import sqlite3
+from dyorc.store.base import NoteFence
+from dyorc.store.sqlite_schema import SqlConnection
 
 
-def write(connection: sqlite3.Connection, name: str, value: bytes, fence: int | None) -> bool:
+def put(connection: SqlConnection, name: str, value: bytes, fence: NoteFence | None) -> bool:
     """See `NoteStore.note`."""
-    if fence is not None and fence < _claimed(connection, name):
+    if fence is not None and claim(connection, fence) > fence.number:
         return False
-    _put(connection, name, value)
+    connection.execute("REPLACE INTO notes VALUES (?, ?)", (name, value))
     return True
 
 
-def read(connection: sqlite3.Connection, name: str) -> bytes | None:
+def read(connection: SqlConnection, name: str) -> bytes | None:
     """See `NoteStore.noted`."""
     row = connection.execute("SELECT value FROM notes WHERE name = ?", (name,)).fetchone()
     return None if row is None else row[0]
 
 
-def claim(connection: sqlite3.Connection, name: str, fence: int) -> tuple[int, bytes | None]:
-    """See `NoteStore.claim_note`."""
-    highest = max(fence, _claimed(connection, name))
-    _put(connection, _fence_of(name), b"%d" % highest)
-    return highest, read(connection, name)
-
-
-def _claimed(connection: sqlite3.Connection, name: str) -> int:
-    return int(read(connection, _fence_of(name)) or b"0")
-
-
-def _put(connection: sqlite3.Connection, name: str, value: bytes) -> None:
-    connection.execute("REPLACE INTO notes VALUES (?, ?)", (name, value))
-
-
-def _fence_of(name: str) -> str:
-    return f"fence/{name}"
+def claim(connection: SqlConnection, fence: NoteFence) -> int:
+    """See `NoteStore.claim_notes`."""
+    highest = int(read(connection, fence.name) or b"0")
+    if fence.number > highest:
+        connection.execute("REPLACE INTO notes VALUES (?, ?)", (fence.name, b"%d" % fence.number))
+    return max(highest, fence.number)

@@ -1,5 +1,6 @@
 """Stores keep what servers have learned, under a name."""
 
+from dyorc.store.base import NoteFence
 from tests.integration.jobs.stored_jobs import MakeStore
 
 
@@ -13,14 +14,17 @@ async def test_a_note_outlives_the_server_that_wrote_it_and_the_last_one_counts(
         assert (await again.noted("traffic"), await again.noted("other")) == (b"\x00new", b"")
 
 
-async def test_a_claimed_note_is_closed_to_lower_fences_even_for_what_was_sent_before(make_store: MakeStore) -> None:
-    async with make_store() as first, make_store() as second:
-        assert await first.note("deployed", b"1", fence=3)
-        assert await second.claim_note("deployed", 4) == (4, b"1")
-        assert not await first.note("deployed", b"late", fence=3)
-        assert await second.note("deployed", b"2", fence=4)
-        assert await second.claim_note("deployed", 2) == (4, b"2"), "this one comes too late"
-        assert await first.note("deployed", b"anyone's"), "a writer without a fence"
-        assert await first.note("other", b"", fence=1)
-        assert await first.claim_note("unset", 1) == (1, None)
-        assert await first.noted("deployed") == b"anyone's"
+async def test_a_scope_that_is_claimed_refuses_notes_with_lower_fences(make_store: MakeStore) -> None:
+    first, second = NoteFence("shop", 1), NoteFence("shop", 2)
+    async with make_store() as store, make_store() as other:
+        assert await store.note("deployed", b"1", first)
+        assert await other.claim_notes(second) == 2
+        assert not await store.note("deployed", b"2", first)
+        assert await store.claim_notes(first) == 2, "the highest"
+        assert await store.noted("deployed") == b"1"
+        assert await store.note("deployed", b"3", NoteFence("bank", 1)), "another scope"
+        assert await other.note("deployed", b"4", second)
+        assert await store.note("deployed", b"5"), "it has no fence"
+    async with make_store() as again:
+        assert not await again.note("deployed", b"6", first), "it outlives the server"
+        assert await again.noted("deployed") == b"5"

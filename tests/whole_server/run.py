@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import random
 import tempfile
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import structlog
 
 from dyorc.transport import link
+from tests.whole_server import replicas
 from tests.whole_server.checks import faults_of
 from tests.whole_server.clients import Client, Ledger
 from tests.whole_server.disk import Disk
@@ -19,6 +21,7 @@ from tests.whole_server.network import Network
 from tests.whole_server.observed import Observed
 from tests.whole_server.patches import seed_randomness
 from tests.whole_server.servers import Place, Troupe, prepare
+from tests.whole_server.shapes import SHAPES
 from tests.whole_server.virtual_loop import VirtualPolicy
 from tests.whole_server.world import World
 
@@ -55,7 +58,9 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     _log_to(world)
     gateways = [Place(f"gateway-{number}", number) for number in range(_NUM_GATEWAYS)]
     orchestrators = [Place(f"orchestrator-{number}", number) for number in range(_NUM_ORCHESTRATORS)]
-    troupe = Troupe(world, network, folder, [*gateways, *orchestrators])
+    shape = random.Random(f"shape {seed}").choice(SHAPES)
+    plane = replicas.prepare(world)
+    troupe = Troupe(world, network, folder, [*gateways, *orchestrators], shape, replicas=lambda: plane.forks.processes)
     ledger = Ledger()
     for place in troupe.places:
         troupe.start(place)
@@ -84,6 +89,7 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
         wrong.append(f"{num_lines} lines of log, expected at most {_MAX_LINES}")
     return {
         "seed": seed,
+        "shape": shape.name,
         "wrong": wrong,
         "virtual_s": round(world.elapsed_s, 3),
         "steps": world.num_steps,

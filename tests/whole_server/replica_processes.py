@@ -116,11 +116,13 @@ class VirtualForks:
 
     Attributes:
         processes: The processes that live.
+        started: Called with each process that was started.
     """
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.processes: list[VirtualProcess] = []
+        self.started: Callable[[VirtualProcess], None] = lambda process: None
 
     def open(self) -> None:
         """See `ForkClient.open`."""
@@ -139,6 +141,7 @@ class VirtualForks:
         self.processes.append(process)
         process.on_end.append(lambda: self.processes.remove(process))
         process.on_end.append(far.close)
+        self.started(process)
         return VirtualHandle(self._world, line, process)
 
     def _run(self, order: str, line: VirtualLine) -> None:

@@ -141,7 +141,9 @@ class _Applications(PersistentApplications):
 class _Replicas(ServeReplicas):
     """Asks the control plane where `ServeReplicas` asks Ray."""
 
-    def __init__(self, plane: ControlPlane, plans: ReplicaSpecs, settings: Settings, uplink: Uplink, lasting: _Applications) -> None:
+    def __init__(
+        self, plane: ControlPlane, plans: ReplicaSpecs, settings: Settings, uplink: Uplink, lasting: _Applications
+    ) -> None:
         super().__init__(plans, settings.deployment, uplink, lasting=lasting)
         self._plane = plane
 
@@ -182,11 +184,18 @@ class VirtualHost:
     node = LOCAL_NODE
 
     def __init__(
-        self, plane: ControlPlane, imports: UserImports, programs: Mapping[Program, ProgramSource], settings: Settings, lead: LeaderTerm
+        self,
+        plane: ControlPlane,
+        imports: UserImports,
+        programs: Mapping[Program, ProgramSource],
+        settings: Settings,
+        lead: LeaderTerm,
     ) -> None:
         self._settings = settings
         plane.programs |= {program.name: program for program in programs}
-        specs = ReplicaSpecs(programs, settings.deployment, ForkServerSpec(folder="forks"), LOCAL_NODE, settings.link.kill_after_s)
+        specs = ReplicaSpecs(
+            programs, settings.deployment, ForkServerSpec(folder="forks"), LOCAL_NODE, settings.link.kill_after_s
+        )
         group = OrchestratorGroup(name=lead.group, store=settings.store or "")
         uplink = Uplink(address="", link=settings.link, transport=settings.transport, group=group)
         self.replicas = _Replicas(plane, specs, settings, uplink, _Applications(plane, lead.group, imports.code, uplink))
@@ -199,9 +208,7 @@ class VirtualHost:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.replicas.stop_asking()
         sweep(self._settings.transport.arena_folder)
 
@@ -219,7 +226,9 @@ def prepare(world: World) -> ControlPlane:
     plane = ControlPlane(world)
     servers: Any = runtime
 
-    def host(imports: UserImports, programs: Any, settings: Settings, start: object, spans: object, lead: LeaderTerm) -> VirtualHost:
+    def host(
+        imports: UserImports, programs: Any, settings: Settings, start: object, spans: object, lead: LeaderTerm
+    ) -> VirtualHost:
         return VirtualHost(plane, imports, programs, settings, lead)
 
     servers.ray_host = host

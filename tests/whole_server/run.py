@@ -20,8 +20,10 @@ from tests.whole_server.links import VirtualCarrier
 from tests.whole_server.network import Network
 from tests.whole_server.observed import Observed
 from tests.whole_server.patches import seed_randomness
+from tests.whole_server.rest import faults_of_replicas
 from tests.whole_server.servers import Place, Troupe, prepare
 from tests.whole_server.shapes import SHAPES
+from tests.whole_server.stream_client import StreamClient
 from tests.whole_server.virtual_loop import VirtualPolicy
 from tests.whole_server.world import World
 
@@ -60,13 +62,15 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     orchestrators = [Place(f"orchestrator-{number}", number) for number in range(_NUM_ORCHESTRATORS)]
     shape = random.Random(f"shape {seed}").choice(SHAPES)
     plane = replicas.prepare(world)
-    troupe = Troupe(world, network, folder, [*gateways, *orchestrators], shape, replicas=lambda: plane.forks.processes)
+    troupe = Troupe(world, network, folder, [*gateways, *orchestrators], shape, plane.forks)
     ledger = Ledger()
     for place in troupe.places:
         troupe.start(place)
     until_s = world.elapsed_s + _FAULTS_S
     ports = [place.port for place in gateways]
     clients = [Client(world, ledger, number + 1, seed, ports, until_s).start() for number in range(_NUM_CLIENTS)]
+    streams = StreamClient(world, seed, ports, until_s)
+    clients.append(streams.start())
     plan = FaultPlan(world, troupe, disk, until_s)
     plan.begin()
     left = set(clients)
@@ -84,7 +88,7 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
             wrong.append(f"not at rest after {world.elapsed_s:.0f} s: {sorted(process.name for process in left)} go on")
     except Exception as error:
         wrong.append(f"{type(error).__name__}: {error}")
-    wrong += faults_of(troupe, ledger, clients, observed)
+    wrong += faults_of(troupe, ledger, clients, observed) + streams.faults() + faults_of_replicas(observed, plane, shape)
     if num_lines > _MAX_LINES:
         wrong.append(f"{num_lines} lines of log, expected at most {_MAX_LINES}")
     return {
@@ -96,7 +100,7 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
         "digest": world.digest,
         "faults": dict(plan.counts),
         "leads": observed.num_leads,
-        "outcomes": dict(ledger.outcomes()),
+        "outcomes": dict(ledger.outcomes() + streams.outcomes()),
     }
 
 

@@ -13,13 +13,15 @@ from dyorc.gateway.http import http_server
 from dyorc.server import orchestrator_process
 from dyorc.server.gateway_process import serve_gateway
 from dyorc.server.stop_signals import StopSignals
+from tests.whole_server import served, streamed
 from tests.whole_server.network import Network, VirtualSocket
-from tests.whole_server.served import TARGETS
+from tests.whole_server.replica_processes import VirtualForks
 from tests.whole_server.shapes import Shape
 from tests.whole_server.world import ProcessState, VirtualProcess, World
 
 LEASE_S = 3.0
 FIRST_PORT = 7001
+_TARGETS = (*served.TARGETS, *streamed.TARGETS)
 
 
 def settings_in(folder: str, port: int, shape: Shape) -> Settings:
@@ -84,8 +86,8 @@ class Troupe:
     Attributes:
         places: Gateways first.
         shape: Where programs run.
+        forks: What starts the processes of replicas.
         exits: How processes ended that were not killed.
-        replicas: Returns the processes of replicas.
     """
 
     world: World
@@ -93,8 +95,8 @@ class Troupe:
     folder: str
     places: list[Place]
     shape: Shape
+    forks: VirtualForks
     exits: list[str] = field(default_factory=list[str])
-    replicas: Callable[[], list[VirtualProcess]] = list[VirtualProcess]
 
     def start(self, place: Place) -> None:
         """Starts a place's next process."""
@@ -124,4 +126,4 @@ class Troupe:
         console = Console(file=io.StringIO())
         settings, signals, loop = settings_in(self.folder, 0, self.shape), StopSignals(), asyncio.get_running_loop()
         place.end = lambda: loop.call_soon_threadsafe(signals.receive)
-        await signals.run(lambda has_started: orchestrator_process.serve_group(TARGETS, settings, console, signals, has_started))
+        await signals.run(lambda has_started: orchestrator_process.serve_group(_TARGETS, settings, console, signals, has_started))

@@ -22,6 +22,9 @@ _SLOW_RATIO, _SLOW_S = 0.1, 3.0
 
 Message = Mapping[str, Any]
 
+TROUBLES: list[str] = []
+"""What replicas have said is wrong with them."""
+
 
 class VirtualLine:
     """One end of a line of messages within a machine. Blocking; see `dyorc.system.json_lines.JsonLineSocket`."""
@@ -199,7 +202,8 @@ class VirtualOwners:
         try:
             self._check()
         except Exception as error:
-            return text_of(error)
+            TROUBLES.append(text_of(error))
+            return TROUBLES[-1]
         return ""
 
 

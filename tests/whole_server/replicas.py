@@ -103,8 +103,9 @@ class ControlPlane:
     def delete(self, program: str) -> None:
         """Ends all replicas of a program."""
         deployment = self.deployments.pop(program, None)
-        for kept in list(deployment.monitors if deployment else ()):
-            self._retire(deployment, kept)
+        if deployment is not None:
+            for kept in list(deployment.monitors):
+                self._retire(deployment, kept)
 
     @property
     def num_wanted(self) -> int:

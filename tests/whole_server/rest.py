@@ -6,6 +6,7 @@ from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.replica.resident_table import ResidentTable
 from dyorc.replica.worker import Worker
 from tests.whole_server.observed import Observed
+from tests.whole_server.replica_processes import TROUBLES
 from tests.whole_server.replicas import ControlPlane
 from tests.whole_server.shapes import Shape
 
@@ -13,6 +14,7 @@ from tests.whole_server.shapes import Shape
 def faults_of_replicas(observed: Observed, plane: ControlPlane, shape: Shape) -> list[str]:
     """Returns what is wrong, a sentence each."""
     wrong = [fault for worker in observed.living(Worker) for fault in _faults_of_worker(worker)]
+    wrong += [f"a replica was in trouble: {text}" for text in TROUBLES]
     num_residents = sum(map(len, observed.living(ResidentTable)))
     if num_residents:
         wrong.append(f"{num_residents} residents at rest")
@@ -48,7 +50,8 @@ def _faults_of_engine(orchestrator: Orchestrator) -> list[str]:
 
 
 def _faults_of_board(orchestrator: Orchestrator, plane: ControlPlane) -> list[str]:
-    """The leader knows each process, and no other."""
-    known = {replica.pid for status in orchestrator.status.programs.values() for replica in status.replicas.values()}
+    """The leader knows each process, and no other; programs in its own process have no replica."""
+    statuses = [status for status in orchestrator.status.programs.values() if status.max_replicas is None]
+    known = {replica.pid for status in statuses for replica in status.replicas.values()}
     living = {process.pid for process in plane.forks.processes}
     return [] if known == living else [f"the orchestrator knows replicas {sorted(known)} at rest, expected {sorted(living)}"]

@@ -19,7 +19,13 @@ MOMENTS: list[Callable[[], None]] = []
 
 @dyorc.program(
     max_batch_size=8,
-    autoscaling_config={"min_replicas": 1, "max_replicas": 3, "downscale_delay_s": 2.0, "cold_delay_s": 3.0},
+    autoscaling_config={
+        "min_replicas": 1,
+        "max_replicas": 3,
+        "target_ongoing_requests": 1,
+        "downscale_delay_s": 1.0,
+        "cold_delay_s": 2.0,
+    },
 )
 def squares(x: Numbers) -> Numbers:
     """Squares, in a few milliseconds."""

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from tests.whole_server.disk import BROKEN, FULL, SLOW, Disk
-from tests.whole_server.served import MOMENTS
+from tests.whole_server.outside import MOMENTS
 from tests.whole_server.servers import Place, Troupe
 from tests.whole_server.world import ProcessState, VirtualProcess, World, current_thread
 

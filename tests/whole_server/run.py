@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import random
+import re
 import tempfile
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +21,8 @@ from tests.whole_server.links import VirtualCarrier
 from tests.whole_server.network import Network
 from tests.whole_server.observed import Observed
 from tests.whole_server.patches import seed_randomness
+from tests.whole_server.releases import Releases
+from tests.whole_server.releases import prepare as prepare_releases
 from tests.whole_server.rest import faults_of_replicas
 from tests.whole_server.servers import Place, Troupe, prepare
 from tests.whole_server.shapes import SHAPES
@@ -32,6 +35,8 @@ _NUM_CLIENTS = 3
 _FAULTS_S = 15.0
 _MAX_S = 120.0
 _MAX_LINES = 3000
+_CODE = re.compile(r"(?<='code': )'[0-9a-f]{12}'")
+"""Digests of code follow from the folder's name, too."""
 
 
 def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, Any]:
@@ -46,7 +51,7 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     def write_line(line: str) -> None:
         nonlocal num_lines
         num_lines += 1
-        write(line.replace(folder, "FOLDER"))
+        write(_CODE.sub("code", line.replace(folder, "FOLDER")))
 
     world = World(seed, write_line)
     network = Network(world)
@@ -54,6 +59,7 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     carriers[link.SCHEME] = VirtualCarrier(network)
     asyncio.set_event_loop_policy(VirtualPolicy(world, network))
     prepare()
+    prepare_releases()
     disk, observed = Disk(world), Observed(world)
     disk.begin()
     observed.begin()
@@ -71,6 +77,8 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     clients = [Client(world, ledger, number + 1, seed, ports, until_s).start() for number in range(_NUM_CLIENTS)]
     streams = StreamClient(world, seed, ports, until_s)
     clients.append(streams.start())
+    releases = Releases(world, seed, ports, folder, until_s, observed.known_s)
+    clients += releases.start()
     plan = FaultPlan(world, troupe, disk, until_s)
     plan.begin()
     left = set(clients)
@@ -88,7 +96,9 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
             wrong.append(f"not at rest after {world.elapsed_s:.0f} s: {sorted(process.name for process in left)} go on")
     except Exception as error:
         wrong.append(f"{type(error).__name__}: {error}")
-    wrong += faults_of(troupe, ledger, clients, observed) + streams.faults() + faults_of_replicas(observed, plane, shape)
+    ledger.num_other_jobs = releases.num_jobs
+    wrong += faults_of(troupe, ledger, clients, observed) + faults_of_replicas(observed, plane, shape)
+    wrong += streams.faults() + releases.wrong
     if num_lines > _MAX_LINES:
         wrong.append(f"{num_lines} lines of log, expected at most {_MAX_LINES}")
     return {
@@ -100,6 +110,7 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
         "digest": world.digest,
         "faults": dict(plan.counts),
         "leads": observed.num_leads,
+        "changes": releases.num_changes,
         "outcomes": dict(ledger.outcomes() + streams.outcomes()),
     }
 

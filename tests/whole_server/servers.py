@@ -34,6 +34,7 @@ def settings_in(folder: str, port: int, shape: Shape) -> Settings:
             "transport": {"arena_folder": folder, "arena_bytes": 2**22, "inline_limit_bytes": 256},
             "gateway": {"port": port, "grpc": False, "drain_timeout_s": 5.0},
             "telemetry": {"page": False, "metrics": False},
+            "deployment": {"code_folders": (folder,)},
         }
     )
 

@@ -323,8 +323,8 @@ chaos-compose: $(VENV)/.dev $(DIGITS) ## OCR and digits through docker-compose.y
 chaos-jobs: $(VENV)/.dev ## Kill servers 20 times over 2,000 jobs, on each store: all end, each once; the last line is JSON
 	$(BIN)/python -m tests.chaos.jobs_storm
 
-chaos-histories: $(VENV)/.dev ## Kill and freeze servers while clients submit, watch, cancel and forget jobs; one order must explain what each saw (3 minutes); the last line is JSON
-	$(BIN)/python -m tests.chaos.history_storm
+chaos-histories: $(VENV)/.dev ## Kill, freeze and cut off servers while clients use jobs, versions, effects and streams; histories must be explained (6 minutes); the last line is JSON
+	$(BIN)/python -m tests.chaos.histories
 
 chaos-stops: $(VENV)/.dev ## Stop each shape of server 40 times by SIGTERM and 40 by SIGINT under load: all answered, nothing left (an hour); the last line is JSON
 	$(BIN)/python -m tests.chaos.stops_storm

@@ -31,6 +31,7 @@ from tests.container_sizes import container_sizes
 from tests.soak.trends import MIN_CYCLES, Verdict, trend_of
 from tests.whole_server.run import Stage, collect_garbage
 from tests.whole_server.served import EFFECTS, PLAIN, input_of, value_of
+from tests.whole_server.shapes import SHAPES
 from tests.whole_server.world import ProcessState
 
 _HOUR_S = 3600.0
@@ -58,7 +59,7 @@ class Day:
     """
 
     def __init__(self, hours: int, rate: float, seed: int, folder: str) -> None:
-        self._stage = Stage(seed, folder, lambda line: None)
+        self._stage = Stage(seed, folder, lambda line: None, SHAPES[0])
         self._world = self._stage.world
         self._folder = folder
         self._hours = hours

@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import logging
+import random
+import re
 import tempfile
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import structlog
 
 from dyorc.transport import link
+from tests.whole_server import replicas
 from tests.whole_server.checks import faults_of
 from tests.whole_server.clients import Client, Ledger
 from tests.whole_server.disk import Disk
@@ -18,7 +21,12 @@ from tests.whole_server.links import VirtualCarrier
 from tests.whole_server.network import Network
 from tests.whole_server.observed import Observed
 from tests.whole_server.patches import seed_randomness
+from tests.whole_server.releases import Releases
+from tests.whole_server.releases import prepare as prepare_releases
+from tests.whole_server.rest import faults_of_replicas
 from tests.whole_server.servers import Place, Troupe, prepare
+from tests.whole_server.shapes import SHAPES, Shape
+from tests.whole_server.stream_client import StreamClient
 from tests.whole_server.virtual_loop import VirtualPolicy
 from tests.whole_server.world import ProcessState, World
 
@@ -27,6 +35,8 @@ _NUM_CLIENTS = 3
 _FAULTS_S = 15.0
 _MAX_S = 120.0
 _MAX_LINES = 3000
+_CODE = re.compile(r"(?<='code': )'[0-9a-f]{12}'")
+"""Digests of code follow from the folder's name, too."""
 
 
 collect_garbage = gc.collect
@@ -40,7 +50,7 @@ class Stage:
         num_lines: How many lines were logged.
     """
 
-    def __init__(self, seed: int, folder: str, write: Callable[[str], None]) -> None:
+    def __init__(self, seed: int, folder: str, write: Callable[[str], None], shape: Shape) -> None:
         gc.disable()
         collector: Any = gc
         collector.freeze = collector.collect = lambda *_: 0
@@ -50,7 +60,7 @@ class Stage:
 
         def write_line(line: str) -> None:
             self.num_lines += 1
-            write(line.replace(folder, "FOLDER"))
+            write(_CODE.sub("code", line.replace(folder, "FOLDER")))
 
         world = self.world = World(seed, write_line)
         network = Network(world)
@@ -58,13 +68,15 @@ class Stage:
         carriers[link.SCHEME] = VirtualCarrier(network)
         asyncio.set_event_loop_policy(VirtualPolicy(world, network))
         prepare()
+        prepare_releases()
         self.disk, self.observed = Disk(world), Observed(world)
         self.disk.begin()
         self.observed.begin()
         _log_to(world)
         gateways = [Place(f"gateway-{number}", number) for number in range(_NUM_GATEWAYS)]
         orchestrators = [Place(f"orchestrator-{number}", number) for number in range(_NUM_ORCHESTRATORS)]
-        self.troupe = Troupe(world, network, folder, [*gateways, *orchestrators])
+        self.plane = replicas.prepare(world)
+        self.troupe = Troupe(world, network, folder, [*gateways, *orchestrators], shape, self.plane.forks)
 
     def forget_dead(self) -> None:
         """Lets go of what was kept of processes that are dead."""
@@ -76,8 +88,9 @@ class Stage:
 
 def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, Any]:
     """Runs a seed. Returns what was seen, and under ``wrong`` what should not have been."""
-    stage = Stage(seed, folder, write)
-    world, troupe, observed, disk = stage.world, stage.troupe, stage.observed, stage.disk
+    shape = random.Random(f"shape {seed}").choice(SHAPES)
+    stage = Stage(seed, folder, write, shape)
+    world, troupe, observed, disk, plane = stage.world, stage.troupe, stage.observed, stage.disk, stage.plane
     gateways = [place for place in troupe.places if place.is_gateway]
     ledger = Ledger()
     for place in troupe.places:
@@ -85,6 +98,10 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     until_s = world.elapsed_s + _FAULTS_S
     ports = [place.port for place in gateways]
     clients = [Client(world, ledger, number + 1, seed, ports, until_s).start() for number in range(_NUM_CLIENTS)]
+    streams = StreamClient(world, seed, ports, until_s)
+    clients.append(streams.start())
+    releases = Releases(world, seed, ports, folder, until_s, observed.known_s)
+    clients += releases.start()
     plan = FaultPlan(world, troupe, disk, until_s)
     plan.begin()
     left = set(clients)
@@ -102,18 +119,22 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
             wrong.append(f"not at rest after {world.elapsed_s:.0f} s: {sorted(process.name for process in left)} go on")
     except Exception as error:
         wrong.append(f"{type(error).__name__}: {error}")
-    wrong += faults_of(troupe, ledger, clients, observed)
+    ledger.num_other_jobs = releases.num_jobs
+    wrong += faults_of(troupe, ledger, clients, observed) + faults_of_replicas(observed, plane, shape)
+    wrong += streams.faults() + releases.wrong
     if stage.num_lines > _MAX_LINES:
         wrong.append(f"{stage.num_lines} lines of log, expected at most {_MAX_LINES}")
     return {
         "seed": seed,
+        "shape": shape.name,
         "wrong": wrong,
         "virtual_s": round(world.elapsed_s, 3),
         "steps": world.num_steps,
         "digest": world.digest,
         "faults": dict(plan.counts),
         "leads": observed.num_leads,
-        "outcomes": dict(ledger.outcomes()),
+        "changes": releases.num_changes,
+        "outcomes": dict(ledger.outcomes() + streams.outcomes()),
     }
 
 

@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.chaos.storm_arenas import deleted_arenas_mapped, read_arenas
+from tests.storm.arena_contents import deleted_arenas_mapped, read_arenas
 from tests.chaos.storm_clients import Load
 from tests.chaos.storm_process import LINK, ORCHESTRATOR
 from tests.chaos.storm_troupe import Actor, Troupe

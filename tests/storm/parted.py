@@ -93,7 +93,8 @@ class PartedServers(Shape):
         with _entered(host):
             port, grpc_port = reserved_port(self._stack), reserved_port(self._stack)
         command = [sys.executable, "-m", "dyorc.cli.main", "gateway", "--port", str(port), "--grpc-port", str(grpc_port)]
-        entrance = Entrance(f"http://127.0.0.1:{port}", f"127.0.0.1:{grpc_port}", lambda: _entered(host))
+        grpc_address = f"127.0.0.1:{grpc_port}" if host is None else ""  # gRPC's own threads are on no host
+        entrance = Entrance(f"http://127.0.0.1:{port}", grpc_address, lambda: _entered(host))
         return self._member("gateway", command, host, ServerProcess.wait_until_ready), entrance
 
     def _member(self, kind: str, command: list[str], host: Host | None, wait: Callable[[ServerProcess], object]) -> Member:

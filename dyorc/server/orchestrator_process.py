@@ -1,5 +1,6 @@
 """An orchestrator's process: stands by until it leads its group, then serves gateways until a signal stops it. Wiring only."""
 
+import asyncio
 import contextlib
 import os
 import time
@@ -36,7 +37,7 @@ async def serve_group(
     Raises:
         DefinitionError, ConfigurationError: If a target cannot be served, or the settings do not fit together.
         LaunchError, TransportError, OSError: If Ray cannot be used, or an address cannot be listened on.
-        LeadLostError: If another orchestrator leads the group now.
+        LeadLostError: If another orchestrator leads the group now, or the store has lost the leases of earlier leaders.
     """
     require_linux("an orchestrator apart from its gateways needs", "`dyorc serve --in-process` does both in one process")
     cluster, without_ray = settings.cluster, settings.in_process
@@ -56,7 +57,9 @@ async def serve_group(
         console.print(f"Standing by for group {cluster.group!r}")
         await leadership.win()
         began_s = time.monotonic()
-        inherited = await wait_for_deployed(store, cluster.group)
+        inherited = await wait_for_deployed(store, leadership.lead)
+        if inherited is None:
+            raise LeadLostError(await leadership.wait_until_lost())
         served = stack.enter_context(load_inherited(served, inherited, settings))
         running = await stack.enter_async_context(
             run_programs(served, settings, start, traces, without_ray=without_ray, lead=leadership.lead, network=network)
@@ -73,11 +76,19 @@ async def serve_group(
         deploy()
         console.print(f"Leads group {cluster.group!r} with fence {leadership.fence}, gateways dial in at {gateways.address}")
 
-        async def serve() -> str:
+        async def report_ready() -> None:
             await show_progress(console, orchestrator.status, until_ready(orchestrator.status, running.complaints))
             models = ", ".join(sorted({offer.name for offer in orchestrator.offers.all}))
             console.print(f"Ready after {time.monotonic() - began_s:.1f} s. Models: {models or 'none'}. Ctrl-C stops.")
-            return await leadership.wait_until_lost()
+
+        async def serve() -> str:
+            lost, is_lost = asyncio.ensure_future(leadership.wait_until_lost()), asyncio.Event()
+            lost.add_done_callback(lambda _: is_lost.set())
+            try:
+                await before(is_lost, report_ready())  # once the lead is lost, replicas go to the next leader: it is never ready
+                return await lost
+            finally:
+                lost.cancel()
 
         if not await before(signals.stop, serve()):
             console.print("Stopping ...")

@@ -11,7 +11,8 @@ from dyorc.leader_election.leadership import Leadership
 from dyorc.orchestrator.orchestrator import Orchestrator
 from tests.whole_server.clients import Exchange, Ledger
 from tests.whole_server.observed import Observed
-from tests.whole_server.served import EFFECTS, PLAIN
+from tests.whole_server.outside import EFFECTS
+from tests.whole_server.served import PLAIN
 from tests.whole_server.servers import Troupe
 from tests.whole_server.world import VirtualProcess
 
@@ -41,7 +42,7 @@ def _faults_of_jobs(troupe: Troupe, ledger: Ledger) -> list[str]:
     with contextlib.closing(sqlite3.connect(f"{troupe.folder}/store.db")) as connection:
         states = dict(connection.execute("SELECT id, state FROM jobs").fetchall())
     wrong = [f"job {name} is {state} at rest" for name, state in states.items() if state not in _FINAL]
-    num_submitted = sum(exchange.is_job for exchange in ledger.exchanges)
+    num_submitted = ledger.num_other_jobs + sum(exchange.is_job for exchange in ledger.exchanges)
     if len(states) > num_submitted:
         wrong.append(f"the store has {len(states)} jobs, {num_submitted} were submitted")
     accepted = [exchange for exchange in ledger.exchanges if exchange.job_id]

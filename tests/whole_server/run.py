@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import logging
+import random
+import re
 import tempfile
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import structlog
 
 from dyorc.transport import link
+from tests.whole_server import replicas
 from tests.whole_server.checks import faults_of
 from tests.whole_server.clients import Client, Ledger
 from tests.whole_server.disk import Disk
@@ -18,7 +21,12 @@ from tests.whole_server.links import VirtualCarrier
 from tests.whole_server.network import Network
 from tests.whole_server.observed import Observed
 from tests.whole_server.patches import seed_randomness
+from tests.whole_server.releases import Releases
+from tests.whole_server.releases import prepare as prepare_releases
+from tests.whole_server.rest import faults_of_replicas
 from tests.whole_server.servers import Place, Troupe, prepare
+from tests.whole_server.shapes import SHAPES
+from tests.whole_server.stream_client import StreamClient
 from tests.whole_server.virtual_loop import VirtualPolicy
 from tests.whole_server.world import World
 
@@ -27,6 +35,8 @@ _NUM_CLIENTS = 3
 _FAULTS_S = 15.0
 _MAX_S = 120.0
 _MAX_LINES = 3000
+_CODE = re.compile(r"(?<='code': )'[0-9a-f]{12}'")
+"""Digests of code follow from the folder's name, too."""
 
 
 def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, Any]:
@@ -41,7 +51,7 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     def write_line(line: str) -> None:
         nonlocal num_lines
         num_lines += 1
-        write(line.replace(folder, "FOLDER"))
+        write(_CODE.sub("code", line.replace(folder, "FOLDER")))
 
     world = World(seed, write_line)
     network = Network(world)
@@ -49,19 +59,26 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     carriers[link.SCHEME] = VirtualCarrier(network)
     asyncio.set_event_loop_policy(VirtualPolicy(world, network))
     prepare()
+    prepare_releases()
     disk, observed = Disk(world), Observed(world)
     disk.begin()
     observed.begin()
     _log_to(world)
     gateways = [Place(f"gateway-{number}", number) for number in range(_NUM_GATEWAYS)]
     orchestrators = [Place(f"orchestrator-{number}", number) for number in range(_NUM_ORCHESTRATORS)]
-    troupe = Troupe(world, network, folder, [*gateways, *orchestrators])
+    shape = random.Random(f"shape {seed}").choice(SHAPES)
+    plane = replicas.prepare(world)
+    troupe = Troupe(world, network, folder, [*gateways, *orchestrators], shape, plane.forks)
     ledger = Ledger()
     for place in troupe.places:
         troupe.start(place)
     until_s = world.elapsed_s + _FAULTS_S
     ports = [place.port for place in gateways]
     clients = [Client(world, ledger, number + 1, seed, ports, until_s).start() for number in range(_NUM_CLIENTS)]
+    streams = StreamClient(world, seed, ports, until_s)
+    clients.append(streams.start())
+    releases = Releases(world, seed, ports, folder, until_s, observed.known_s)
+    clients += releases.start()
     plan = FaultPlan(world, troupe, disk, until_s)
     plan.begin()
     left = set(clients)
@@ -79,18 +96,22 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
             wrong.append(f"not at rest after {world.elapsed_s:.0f} s: {sorted(process.name for process in left)} go on")
     except Exception as error:
         wrong.append(f"{type(error).__name__}: {error}")
-    wrong += faults_of(troupe, ledger, clients, observed)
+    ledger.num_other_jobs = releases.num_jobs
+    wrong += faults_of(troupe, ledger, clients, observed) + faults_of_replicas(observed, plane, shape)
+    wrong += streams.faults() + releases.wrong
     if num_lines > _MAX_LINES:
         wrong.append(f"{num_lines} lines of log, expected at most {_MAX_LINES}")
     return {
         "seed": seed,
+        "shape": shape.name,
         "wrong": wrong,
         "virtual_s": round(world.elapsed_s, 3),
         "steps": world.num_steps,
         "digest": world.digest,
         "faults": dict(plan.counts),
         "leads": observed.num_leads,
-        "outcomes": dict(ledger.outcomes()),
+        "changes": releases.num_changes,
+        "outcomes": dict(ledger.outcomes() + streams.outcomes()),
     }
 
 

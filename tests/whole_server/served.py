@@ -1,7 +1,9 @@
 """The workflows of the simulation, and what plain Python says of them."""
 
+import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -11,33 +13,44 @@ import dyorc
 Number = Int[np.ndarray, ""]
 Numbers = Int[np.ndarray, " batch"]
 
-EFFECTS: list[int] = []
-"""The world outside: what `write_down` was given, in order."""
-MOMENTS: list[Callable[[], None]] = []
-"""Called when an effect happens."""
 
-
-@dyorc.program(in_process=True, max_batch_size=8)
+@dyorc.program(
+    max_batch_size=8,
+    autoscaling_config={
+        "min_replicas": 1,
+        "max_replicas": 3,
+        "target_ongoing_requests": 1,
+        "downscale_delay_s": 1.0,
+        "cold_delay_s": 2.0,
+    },
+)
 def squares(x: Numbers) -> Numbers:
     """Squares, in a few milliseconds."""
     time.sleep(0.002 + 0.001 * len(x))
     return x * x
 
 
-@dyorc.program(in_process=True, max_batch_size=4)
-def halves(x: Numbers) -> Numbers:
-    """Halves, slowly."""
-    time.sleep(0.02)
-    return x // 2
+@dyorc.program(max_batch_size=4, num_replicas=2)
+class Halves:
+    """Loads for a while, and halves slowly."""
+
+    def __init__(self) -> None:
+        time.sleep(0.3)
+
+    def __call__(self, x: Numbers) -> Numbers:
+        time.sleep(0.02)
+        return x // 2
 
 
-@dyorc.program(in_process=True, max_batch_size=4, pure=False)
+halves = Halves()
+
+
+@dyorc.program(max_batch_size=4, pure=False)
 def write_down(x: Numbers) -> Numbers:
     """Has an effect."""
     time.sleep(0.001)
-    EFFECTS.extend(x.tolist())
-    for call in MOMENTS:
-        call()
+    outside: Any = sys.modules["tests.whole_server.outside"]  # not imported: a version from the store would get a copy of it
+    outside.happen(x.tolist())
     time.sleep(0.004)
     return x + 1
 
@@ -73,7 +86,7 @@ async def noted(x: Number) -> Number:
     return write_down(x)
 
 
-@dyorc.program(in_process=True, max_batch_size=4)
+@dyorc.program(max_batch_size=4, num_replicas=2)
 def doubles(x: Int[np.ndarray, "batch n"]) -> Int[np.ndarray, "batch n"]:
     """Doubles what is too large for a message."""
     time.sleep(0.003)
@@ -86,7 +99,20 @@ async def doubled(x: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
     return doubles(doubles(x))
 
 
-ALL = (decided, fanned, looped, noted, doubled)
+@dyorc.program(in_process=True, max_batch_size=4)
+def stamps(x: Numbers) -> Numbers:
+    """Says which release answers: the first one."""
+    time.sleep(0.003)
+    return x * 1000
+
+
+@dyorc.workflow
+async def stamped(x: Number) -> Number:
+    """Is deployed again and again."""
+    return stamps(x)
+
+
+ALL = (decided, fanned, looped, noted, doubled, stamped)
 TARGETS = tuple(f"tests.whole_server.served:{workflow.name}" for workflow in ALL)
 
 

@@ -17,6 +17,7 @@ import threading
 import time
 from pathlib import Path
 
+from tests.shared_folders import own_arena_folder
 from tests.storm import scorecard
 from tests.storm.driver import ShapeResult, storm, tell
 from tests.storm.shapes import SHAPES, make_shape
@@ -35,7 +36,7 @@ def main() -> None:
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):  # what has come so far is written down, and all that was started ends
         signal.signal(number, lambda *_: stopping.set())  # pyright: ignore[reportUnknownLambdaType]
-    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as folder:
+    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as folder, own_arena_folder():
         tempfile.tempdir = folder  # what others leave in the common one is not ours
         card = _run(options, stopping)
     if options.card:

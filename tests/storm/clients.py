@@ -28,7 +28,7 @@ from tests.client_threads import ClientThreads
 from tests.storm.contract import CONNECTION, Entrance
 from tests.storm.kinds import EFFECTS, GRPC_KINDS, JOB_KINDS, KINDS, fault_of, inputs_of, parameters_of
 
-REQUEST_S = 60.0
+REQUEST_S = 120.0
 """How long a client waits for an answer."""
 _ONCE = Retries(max_attempts=1)
 _MAX_REST_S = 0.06

@@ -1,12 +1,15 @@
 """Strikes a shape again and again, and says what came of it."""
 
+import contextlib
+import gc
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
-from tests.leaks import no_leaks
+from tests.deadlines import wait_until
+from tests.leaks import Footprint
 from tests.storm.clients import REQUEST_S, Clients, Ledger
 from tests.storm.contract import Shape
 from tests.storm.judgement import LINGER_S, Settlement, Strike, footprints, grown, left_in_memory, settle
@@ -21,6 +24,7 @@ _OUTAGE_S = 90.0
 """No client waits longer for service than this beyond its bound."""
 _CALM_FACTOR = 5.0
 """How many times longer than just before a fault clients may be waiting after it, beside its bound."""
+_LEAKS_S = 10.0
 _NUM_SHOWN = 15
 
 
@@ -138,7 +142,7 @@ def storm(shape: Shape, seed: int, is_time_over: Callable[[int], bool], num_clie
     chance, ledger, started_s = random.Random(f"{shape.name} {seed}"), Ledger(), time.monotonic()
     leaks, broken, strikes, books = list[str](), list[str](), list[Strike](), Settlement()
     try:
-        with no_leaks():
+        with _no_leaks():
             try:
                 shape.start()
                 tell(f"{shape.name}: started after {time.monotonic() - started_s:.1f} s")
@@ -167,6 +171,29 @@ def storm(shape: Shape, seed: int, is_time_over: Callable[[int], bool], num_clie
     if violations := [*result.violations, *result.late]:
         tell("\n".join([*violations[:_NUM_SHOWN], shape.log_tail]))
     return result
+
+
+@contextlib.contextmanager
+def _no_leaks() -> Generator[None]:
+    """Fails if this process keeps descriptors, threads, children or temporary folders. Shared memory is looked at where it is, by
+    shapes and servers, since others of this machine use it meanwhile.
+
+    Raises:
+        AssertionError: Names each thing.
+    """
+    before = Footprint.now()
+    yield
+    gc.collect()
+    left: list[str] = []
+
+    def are_gone() -> bool:
+        left[:] = [line for line in Footprint.now().since(before) if not line.startswith("shared memory")]
+        return not left
+
+    try:
+        wait_until(are_gone, "what was started has gone", _LEAKS_S)
+    except AssertionError:
+        raise AssertionError("left behind: " + "; ".join(left)) from None
 
 
 def tell(text: str) -> None:

@@ -64,6 +64,7 @@ class PartedServers(Shape):
             self._hosts = None if why_not() else stack.enter_context(two_hosts())
         self._settings = self._clock.settings | {
             "DYORC_STORE": store,
+            "DYORC_JOBS__TTL_S": "1728000",  # clocks jump by days
             "DYORC_JOBS__MAX_ATTEMPTS": "100",  # an innocent job may be running each time that its server is killed
             "DYORC_CLUSTER__LEASE_S": str(LEASE_S),
             "DYORC_TRANSPORT__ARENA_FOLDER": str(self.arena_folder),
@@ -149,6 +150,10 @@ class PartedServers(Shape):
         return super().meanwhile | {"kill gateway", "kill redis", "full memory"}
 
     def faults(self) -> Mapping[str, Callable[[], Fault]]:
+        for member in self._orchestrators:
+            if member.has_lost_lead:
+                member.end()
+                member.start()
         chance = self._chance
         possible: dict[str, Callable[[], Fault]] = {
             "kill leader": lambda: self._renamed("leader", faults.kill(self._leader(), [], _LEADER_LOST, self._led_again_s())),

@@ -49,6 +49,7 @@ class SingleServer(Shape):
         port, grpc_port = reserved_port(stack), reserved_port(stack)
         settings = self._clock.settings | {
             "DYORC_STORE": f"sqlite://{self._disk.path}/store.db",
+            "DYORC_JOBS__TTL_S": "1728000",  # clocks jump by days
             "DYORC_JOBS__MAX_ATTEMPTS": "100",  # an innocent job may be running each time that its server is killed
             "DYORC_CELLS__HANG_LIMIT_S": str(_HANG_LIMIT_S),
             # Faults follow one another within a minute, which is not what the growing delay is for.

@@ -314,8 +314,8 @@ chaos-compose: $(VENV)/.dev $(DIGITS) ## OCR and digits through docker-compose.y
 	chmod a+r examples/digits/weights/*  # containers read as another user
 	$(BIN)/python -m tests.compose
 
-chaos-histories: $(VENV)/.dev ## Kill and freeze servers while clients submit, watch, cancel and forget jobs; one order must explain what each saw (3 minutes); the last line is JSON
-	$(BIN)/python -m tests.chaos.history_storm
+chaos-histories: $(VENV)/.dev ## Kill, freeze and cut off servers while clients use jobs, versions, effects and streams; histories must be explained (6 minutes); the last line is JSON
+	$(BIN)/python -m tests.chaos.histories
 
 schema: $(VENV)/.demo ## Write the JSON schemas of dyorc.toml and of the chart's values, and the chart's README, again, after a change of settings or values
 	$(BIN)/dyorc config schema > docs/reference/dyorc.schema.json

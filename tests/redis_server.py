@@ -23,8 +23,8 @@ class RedisServer:
         require_mark("Redis")
         # Short: the path of a Unix socket has at most 107 characters.
         self._folder = Path(tempfile.mkdtemp(prefix="dyorc-r-"))
-        self._socket = self._folder / "socket"
-        self.url = f"unix://{self._socket}"
+        self.socket = self._folder / "socket"
+        self.url = f"unix://{self.socket}"
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
         return self
@@ -35,7 +35,7 @@ class RedisServer:
 
     def start(self) -> None:
         """Starts it, and returns when it answers."""
-        settings = {"port": "0", "unixsocket": str(self._socket), "dir": str(self._folder), "save": ""}
+        settings = {"port": "0", "unixsocket": str(self.socket), "dir": str(self._folder), "save": ""}
         settings |= {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
         arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
         with (self._folder / "log").open("ab") as log:
@@ -60,7 +60,7 @@ class RedisServer:
             self._process = None
 
     def _is_up(self) -> bool:
-        with contextlib.closing(redis.Redis(unix_socket_path=str(self._socket))) as client:
+        with contextlib.closing(redis.Redis(unix_socket_path=str(self.socket))) as client:
             try:
                 return bool(client.ping())
             except redis.RedisError:

@@ -23,7 +23,7 @@ def faults_of_replicas(observed: Observed, plane: ControlPlane, shape: Shape) ->
         wrong.append(f"{num_processes} processes of replicas at rest, expected {plane.num_wanted}")
     for orchestrator in observed.living(Orchestrator):
         wrong += _faults_of_engine(orchestrator)
-        if not shape.settings["in_process"]:
+        if shape.has_replicas:
             wrong += _faults_of_board(orchestrator, plane)
     return wrong
 

@@ -28,13 +28,12 @@ def settings_in(folder: str, port: int, shape: Shape) -> Settings:
     """Returns the settings of a server whose store and arenas are in a folder."""
     return Settings.model_validate(
         {
-            **shape.settings,
+            **shape.settings({"code_folders": (folder,)}),
             "store": f"sqlite://{folder}/store.db",
             "cluster": {"lease_s": LEASE_S},
             "transport": {"arena_folder": folder, "arena_bytes": 2**22, "inline_limit_bytes": 256},
             "gateway": {"port": port, "grpc": False, "drain_timeout_s": 5.0},
             "telemetry": {"page": False, "metrics": False},
-            "deployment": {"code_folders": (folder,)},
         }
     )
 

@@ -29,8 +29,9 @@ from dyorc.gateway.service import InferenceService
 from dyorc.orchestrator.orchestrator import Orchestrator
 from tests.container_sizes import container_sizes
 from tests.soak.trends import MIN_CYCLES, Verdict, trend_of
+from tests.whole_server.outside import EFFECTS
 from tests.whole_server.run import Stage, collect_garbage
-from tests.whole_server.served import EFFECTS, PLAIN, input_of, value_of
+from tests.whole_server.served import PLAIN, input_of, value_of
 from tests.whole_server.shapes import SHAPES
 from tests.whole_server.world import ProcessState
 

@@ -37,8 +37,6 @@ _FROZEN_S = 2.5
 """Longer than a job's lease, which is 1 s: another server runs the job meanwhile."""
 _MAX_JUMP_S = 3.0
 """By so much the wall clock of all servers is set forward or back."""
-_AT_REST_S = 60.0
-"""Until then, all jobs have ended and all webhooks have come."""
 _NUM_SHOWN = 3
 _ENDED = ("succeeded", "failed", "cancelled")
 
@@ -81,7 +79,7 @@ def judge(history: History) -> dict[str, Verdict]:
 
 def faults_at_rest(clients: JobClients, webhooks: Webhooks, url: str) -> list[str]:
     """Waits until all jobs have ended and their webhooks have come. Returns what is wrong with them, a sentence each."""
-    deadline_s = time.monotonic() + _AT_REST_S
+    deadline_s = time.monotonic() + TIMEOUT_S
     with httpx.Client(timeout=TIMEOUT_S, trust_env=False) as http:
         while True:
             states = clients.ends(http, url)

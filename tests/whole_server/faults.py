@@ -77,7 +77,7 @@ class FaultPlan:
         if not place.is_up or place.process is None:
             return ""
         self._world.kill(place.process)
-        return f"kill {'gateway' if place.is_gateway else 'orchestrator'}"
+        return f"kill {place.kind}"
 
     def _stop(self, place: Place | None = None) -> str:
         place = place or self._place()
@@ -88,7 +88,7 @@ class FaultPlan:
         self._world.log("stops", process=process.name, for_s=round(stop_s, 3))
         self._world.stop(process)
         self._world.call_later(stop_s, lambda: self._world.resume(process))
-        return f"stop {'gateway' if place.is_gateway else 'orchestrator'}"
+        return f"stop {place.kind}"
 
     def _terminate(self) -> str:
         place = self._place()
@@ -96,7 +96,7 @@ class FaultPlan:
             return ""
         self._world.log("terminates", process=place.process.name)
         place.end()
-        return f"terminate {'gateway' if place.is_gateway else 'orchestrator'}"
+        return f"terminate {place.kind}"
 
     def _cut(self) -> str:
         ends = [end for end in self._troupe.network.links if not end.is_closed]
@@ -109,7 +109,7 @@ class FaultPlan:
 
     def _part(self) -> str:
         one, other = self._world.chance.sample(self._troupe.places, 2)
-        if one.process is None or other.process is None or one.is_gateway == other.is_gateway:
+        if one.process is None or other.process is None or one.kind == other.kind:
             return ""
         self._world.log("parts", one=one.process.name, other=other.process.name)
         self._troupe.network.part(one.process, other.process)

@@ -13,6 +13,7 @@ from dyorc.errors import (
     EffectLostError,
     ExecutionError,
     ScaledToZeroError,
+    UnknownModelError,
     UnsupportedError,
 )
 from dyorc.gateway.admission import Ticket
@@ -22,13 +23,13 @@ from dyorc.gateway.codec.inference_json import decode_request
 from dyorc.gateway.codec.json_outputs import encode_response
 from dyorc.gateway.copies import join_buffers
 from dyorc.gateway.infer_request import InferRequest
-from dyorc.gateway.jobs.job_json import job_error, trace_of
+from dyorc.gateway.jobs.job_json import job_error, names_version, trace_of
 from dyorc.gateway.origins import Arrival, steps_of
 from dyorc.gateway.request_ids import Ids
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.request_senders import KnownSender
 from dyorc.gateway.service import InferenceService
-from dyorc.store.base import Body, Claim, Outcome
+from dyorc.store.base import Body, Claim, Outcome, StoredJob
 
 _log = structlog.get_logger("dyorc.jobs")
 
@@ -99,9 +100,23 @@ class Attempts:
             _log.exception("job_crashed", request_id=claim.job.id, model=claim.job.model_name)
             return Outcome(num_attempts=num_attempts, error=job_error(error))
 
+    def _model_of(self, job: StoredJob) -> Model:
+        """Returns the version of a job; if that has left while the job waited, the one that gets new requests.
+
+        Raises:
+            UnknownModelError: If the model has left, or the version that the job's client has named.
+        """
+        catalog = self._service.catalog
+        try:
+            return catalog.model(job.model_name, job.model_version)
+        except UnknownModelError:
+            if names_version(job):
+                raise
+        return catalog.model(job.model_name)
+
     async def _infer(self, claim: Claim, ticket: Ticket, arrival: Arrival) -> Body:
         job = claim.job
-        model = self._service.catalog.model(job.model_name, job.model_version)
+        model = self._model_of(job)
         ticket.sender = KnownSender(arrival.ids)
         with self.memory() as memory:
             request = self.read(claim.body, model, memory)

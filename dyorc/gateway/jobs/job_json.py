@@ -14,12 +14,17 @@ from dyorc.store.base import JobError, StoredJob
 
 
 class _Terms(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The part of a tenant that matters when its jobs run, and the jobs' trace. The tenant's rate was checked at submission."""
+    """The part of a tenant that matters when its jobs run, and the jobs' trace. The tenant's rate was checked at submission.
+
+    Attributes:
+        names_version: Whether the client has named the version that it wants.
+    """
 
     weight: float = 1.0
     max_requests: int | None = None
     max_bytes: int | None = None
     trace: TraceContext | None = None
+    names_version: bool = False
 
 
 def job_json(job: StoredJob) -> dict[str, Any]:
@@ -56,9 +61,13 @@ def job_error(error: Exception) -> JobError:
     return JobError(str(error).encode(errors="replace").decode(), error.code, error.retryable, status_of(error))
 
 
-def terms_of(tenant: Tenant, trace: TraceContext | None) -> str:
-    """Returns what to store of a tenant, and of the span that is the parent of a job's attempts."""
-    return msgspec.json.encode(_Terms(tenant.weight, tenant.max_requests, tenant.max_bytes, trace)).decode()
+def terms_of(tenant: Tenant, trace: TraceContext | None, *, names_version: bool) -> str:
+    """Returns what to store of a tenant, of the span that is the parent of a job's attempts, and of its request.
+
+    Args:
+        names_version: Whether the client has named the version that it wants.
+    """
+    return msgspec.json.encode(_Terms(tenant.weight, tenant.max_requests, tenant.max_bytes, trace, names_version)).decode()
 
 
 def tenant_of(job: StoredJob) -> Tenant:
@@ -70,6 +79,11 @@ def tenant_of(job: StoredJob) -> Tenant:
 def trace_of(job: StoredJob) -> TraceContext | None:
     """Returns the span that is the parent of the job's attempts; None if it was submitted without a trace."""
     return _terms(job).trace
+
+
+def names_version(job: StoredJob) -> bool:
+    """Returns whether the job's client has named its version, so that no other may run it."""
+    return _terms(job).names_version
 
 
 def _terms(job: StoredJob) -> _Terms:

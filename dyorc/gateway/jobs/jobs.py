@@ -150,7 +150,7 @@ class Jobs:
             body=body,
             ttl_s=self._ttl_s(head.ttl_s),
             is_urgent=request.priority > 0,
-            terms=terms_of(tenant, trace),
+            terms=terms_of(tenant, trace, names_version=head.model_version is not None),
             webhook=head.webhook or "",
             idempotency_key=idempotency_key,
         )

@@ -24,12 +24,12 @@ pytestmark = pytest.mark.together
 async def test_a_job_whose_version_has_left_runs_on_the_default_unless_its_client_named_the_version(
     make_store: MakeStore, names_version: bool, state: JobState, code: str | None
 ) -> None:
-    body = Body(oip.json_body({"x": X}, model_name="affine").content)
+    body = Body(oip.json_body({"x": X}, model_name="quadruple").content)
     terms = terms_of(ANONYMOUS, None, names_version=names_version)
     new = NewJob(
-        id=new_id(), tenant=ANONYMOUS.name, model_name="affine", model_version="earlier", body=body, ttl_s=60.0, terms=terms
+        id=new_id(), tenant=ANONYMOUS.name, model_name="quadruple", model_version="earlier", body=body, ttl_s=60.0, terms=terms
     )
-    async with running([arithmetic.affine]) as stack:
+    async with running([arithmetic.quadruple]) as stack:
         async with make_store() as store:
             await store.submit(new)
         async with jobs_beside(stack, make_store()) as jobs:
@@ -38,7 +38,7 @@ async def test_a_job_whose_version_has_left_runs_on_the_default_unless_its_clien
 
 
 async def test_a_request_for_a_version_that_has_left_may_be_sent_again() -> None:
-    async with running([arithmetic.affine]) as stack:
-        with pytest.raises(NotReadyError, match="version 'earlier' of model 'affine' has left") as raised:
-            stack.orchestrator.workflow(ModelKey("affine", "earlier"))
+    async with running([arithmetic.quadruple]) as stack:
+        with pytest.raises(NotReadyError, match="version 'earlier' of model 'quadruple' has left") as raised:
+            stack.orchestrator.workflow(ModelKey("quadruple", "earlier"))
         assert raised.value.retryable

@@ -14,8 +14,9 @@ from dyorc.gateway import admission
 from dyorc.gateway.jobs import attempts
 from dyorc.leader_election import leader_discovery, leadership_thread
 from dyorc.store import sqlite, sqlite_jobs, sqlite_leases
+from tests.whole_server.replica_mutants import REPLICA_MUTANTS
 
-MUTANTS: dict[str, Callable[[], None]] = {}
+MUTANTS: dict[str, Callable[[], None]] = {**REPLICA_MUTANTS}
 """By name, what makes the mistake in this process."""
 UNNOTICED = frozenset({"ignored_key"})
 """What no run has shown yet."""

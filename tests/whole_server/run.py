@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 
 from dyorc.transport import link
+from tests.whole_server import replicas
 from tests.whole_server.checks import faults_of
 from tests.whole_server.clients import Client, Ledger
 from tests.whole_server.disk import Disk
@@ -22,7 +23,10 @@ from tests.whole_server.observed import Observed
 from tests.whole_server.patches import seed_randomness
 from tests.whole_server.releases import Releases
 from tests.whole_server.releases import prepare as prepare_releases
+from tests.whole_server.rest import faults_of_replicas
 from tests.whole_server.servers import Place, Troupe, prepare
+from tests.whole_server.shapes import SHAPES
+from tests.whole_server.stream_client import StreamClient
 from tests.whole_server.virtual_loop import VirtualPolicy
 from tests.whole_server.virtual_redis import URL, VirtualRedis
 from tests.whole_server.world import World
@@ -65,16 +69,20 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     _log_to(world)
     gateways = [Place(f"gateway-{number}", number) for number in range(_NUM_GATEWAYS)]
     orchestrators = [Place(f"orchestrator-{number}", number) for number in range(_NUM_ORCHESTRATORS)]
+    shape = random.Random(f"shape {seed}").choice(SHAPES)
+    plane = replicas.prepare(world)
     redis = VirtualRedis(observed) if random.Random(f"store {seed}").random() < _REDIS_RATIO else None
     places = [*gateways, *orchestrators, *([] if redis is None else [Place("redis-0", 0)])]
     store = f"sqlite://{folder}/store.db" if redis is None else URL
-    troupe = Troupe(world, network, folder, store, places, None if redis is None else redis.serve)
+    troupe = Troupe(world, network, folder, store, places, None if redis is None else redis.serve, shape, plane.forks)
     ledger = Ledger()
     for place in troupe.places:
         troupe.start(place)
     until_s = world.elapsed_s + _FAULTS_S
     ports = [place.port for place in gateways]
     clients = [Client(world, ledger, number + 1, seed, ports, until_s).start() for number in range(_NUM_CLIENTS)]
+    streams = StreamClient(world, seed, ports, until_s)
+    clients.append(streams.start())
     releases = Releases(world, seed, ports, folder, until_s, observed.known_s)
     clients += releases.start()
     plan = FaultPlan(world, troupe, disk, until_s)
@@ -95,12 +103,13 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     except Exception as error:
         wrong.append(f"{type(error).__name__}: {error}")
     ledger.num_other_jobs = releases.num_jobs
-    wrong += faults_of(troupe, ledger, clients, observed, redis)
-    wrong += releases.wrong
+    wrong += faults_of(troupe, ledger, clients, observed, redis) + faults_of_replicas(observed, plane, shape)
+    wrong += streams.faults() + releases.wrong
     if num_lines > _MAX_LINES:
         wrong.append(f"{num_lines} lines of log, expected at most {_MAX_LINES}")
     return {
         "seed": seed,
+        "shape": shape.name,
         "wrong": wrong,
         "virtual_s": round(world.elapsed_s, 3),
         "stores": {troupe.store.partition(":")[0]: 1},
@@ -109,7 +118,7 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
         "faults": dict(plan.counts),
         "leads": observed.num_leads,
         "changes": releases.num_changes,
-        "outcomes": dict(ledger.outcomes()),
+        "outcomes": dict(ledger.outcomes() + streams.outcomes()),
     }
 
 

@@ -13,25 +13,27 @@ from dyorc.gateway.http import http_server
 from dyorc.server import orchestrator_process
 from dyorc.server.gateway_process import serve_gateway
 from dyorc.server.stop_signals import StopSignals
+from tests.whole_server import served, streamed
 from tests.whole_server.network import Network, VirtualSocket
-from tests.whole_server.served import TARGETS
+from tests.whole_server.replica_processes import VirtualForks
+from tests.whole_server.shapes import Shape
 from tests.whole_server.world import ProcessState, VirtualProcess, World
 
 LEASE_S = 3.0
 FIRST_PORT = 7001
+_TARGETS = (*served.TARGETS, *streamed.TARGETS)
 
 
-def settings_in(folder: str, port: int, store: str) -> Settings:
+def settings_in(folder: str, port: int, shape: Shape, store: str) -> Settings:
     """Returns the settings of a server whose arenas are in a folder."""
     return Settings.model_validate(
         {
-            "in_process": True,
+            **shape.settings({"code_folders": (folder,)}),
             "store": store,
             "cluster": {"lease_s": LEASE_S},
             "transport": {"arena_folder": folder, "arena_bytes": 2**22, "inline_limit_bytes": 256},
             "gateway": {"port": port, "grpc": False, "drain_timeout_s": 5.0},
             "telemetry": {"page": False, "metrics": False},
-            "deployment": {"code_folders": (folder,)},
         }
     )
 
@@ -85,6 +87,8 @@ class Troupe:
         store: The setting `STORE`.
         places: Gateways first.
         serve_redis: Runs a Redis; None without its place.
+        shape: Where programs run.
+        forks: What starts the processes of replicas.
         exits: How processes ended that were not killed.
     """
 
@@ -94,6 +98,8 @@ class Troupe:
     store: str
     places: list[Place]
     serve_redis: Callable[[], Coroutine[Any, Any, None]] | None
+    shape: Shape
+    forks: VirtualForks
     exits: list[str] = field(default_factory=list[str])
 
     def start(self, place: Place) -> None:
@@ -116,16 +122,16 @@ class Troupe:
 
     async def _run_gateway(self, place: Place) -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
-        async with serve_gateway(settings_in(self.folder, place.port, self.store)) as server:
+        async with serve_gateway(settings_in(self.folder, place.port, self.shape, self.store)) as server:
             self.world.log("listens", url=server.url)
             place.end = lambda: loop.call_soon_threadsafe(stop.set)
             await stop.wait()
 
     async def _run_orchestrator(self, place: Place) -> None:
         console = Console(file=io.StringIO())
-        settings, signals, loop = settings_in(self.folder, 0, self.store), StopSignals(), asyncio.get_running_loop()
+        settings, signals, loop = settings_in(self.folder, 0, self.shape, self.store), StopSignals(), asyncio.get_running_loop()
         place.end = lambda: loop.call_soon_threadsafe(signals.receive)
-        await signals.run(lambda has_started: orchestrator_process.serve_group(TARGETS, settings, console, signals, has_started))
+        await signals.run(lambda has_started: orchestrator_process.serve_group(_TARGETS, settings, console, signals, has_started))
 
     async def _run_redis(self, _: Place) -> None:
         assert self.serve_redis is not None

@@ -6,25 +6,20 @@ import msgspec
 import orjson
 
 from dyorc.core.trace_context import TraceContext
-from dyorc.errors import DyOrcError, InternalError
+from dyorc.errors import DyOrcError, InternalError, InvalidInputError
 from dyorc.gateway.codec.http_errors import status_of
 from dyorc.gateway.tenants import Tenant
-from dyorc.protocol.wire_errors import ErrorBody
-from dyorc.store.base import JobError, StoredJob
+from dyorc.protocol.wire_errors import ErrorBody, reason_of_json
+from dyorc.store.base import Body, JobError, StoredJob
 
 
 class _Terms(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The part of a tenant that matters when its jobs run, and the jobs' trace. The tenant's rate was checked at submission.
-
-    Attributes:
-        names_version: Whether the client has named the version that it wants.
-    """
+    """The part of a tenant that matters when its jobs run, and the jobs' trace. The tenant's rate was checked at submission."""
 
     weight: float = 1.0
     max_requests: int | None = None
     max_bytes: int | None = None
     trace: TraceContext | None = None
-    names_version: bool = False
 
 
 def job_json(job: StoredJob) -> dict[str, Any]:
@@ -61,13 +56,9 @@ def job_error(error: Exception) -> JobError:
     return JobError(str(error).encode(errors="replace").decode(), error.code, error.retryable, status_of(error))
 
 
-def terms_of(tenant: Tenant, trace: TraceContext | None, *, names_version: bool) -> str:
-    """Returns what to store of a tenant, of the span that is the parent of a job's attempts, and of its request.
-
-    Args:
-        names_version: Whether the client has named the version that it wants.
-    """
-    return msgspec.json.encode(_Terms(tenant.weight, tenant.max_requests, tenant.max_bytes, trace, names_version)).decode()
+def terms_of(tenant: Tenant, trace: TraceContext | None) -> str:
+    """Returns what to store of a tenant, and of the span that is the parent of a job's attempts."""
+    return msgspec.json.encode(_Terms(tenant.weight, tenant.max_requests, tenant.max_bytes, trace)).decode()
 
 
 def tenant_of(job: StoredJob) -> Tenant:
@@ -81,10 +72,41 @@ def trace_of(job: StoredJob) -> TraceContext | None:
     return _terms(job).trace
 
 
-def names_version(job: StoredJob) -> bool:
-    """Returns whether the job's client has named its version, so that no other may run it."""
-    return _terms(job).names_version
-
-
 def _terms(job: StoredJob) -> _Terms:
     return msgspec.json.decode(job.terms or "{}", type=_Terms)
+
+
+_UNREAD = msgspec.Raw()
+
+
+class JobHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The fields of a job's JSON besides its request, whose fields are checked later."""
+
+    model_name: str
+    model_version: str | None = None
+    webhook: str | None = None
+    ttl_s: float | None = None
+    id: msgspec.Raw = _UNREAD
+    parameters: msgspec.Raw = _UNREAD
+    inputs: msgspec.Raw = _UNREAD
+    outputs: msgspec.Raw = _UNREAD
+
+
+_head_decoder = msgspec.json.Decoder(JobHead)
+
+
+def read_head(body: Body) -> JobHead:
+    """Reads the fields of a job's JSON that are not its request.
+
+    Raises:
+        InvalidInputError: If it is no job.
+    """
+    try:
+        return _head_decoder.decode(memoryview(body.data)[: body.json_bytes])
+    except RecursionError as error:
+        raise InvalidInputError("the job's JSON is nested too deeply") from error
+    except msgspec.ValidationError as error:
+        fields = JobHead.__struct_fields__
+        raise InvalidInputError(f"the job's JSON is not a job: {error}; the fields of a job are {list(fields)}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"the job's {reason_of_json(error)}") from error

@@ -42,6 +42,16 @@ class RedisServer:
             self._process = subprocess.Popen([_command(), *arguments], stdout=log, stderr=log)
         wait_until(self._is_up, f"Redis answers; it said {(self._folder / 'log').read_text()}")
 
+    @property
+    def pid(self) -> int:
+        """Its process; 0 if there is none."""
+        return self._process.pid if self._process is not None else 0
+
+    def start_again(self) -> None:
+        """Starts it unless it runs."""
+        if self._process is None:
+            self.start()
+
     def kill(self) -> None:
         """Sends SIGKILL."""
         if self._process is not None:

@@ -1,7 +1,5 @@
 """What must hold at the end of a run."""
 
-import contextlib
-import sqlite3
 from collections import Counter
 
 from dyorc.cluster.gateway_server import GatewayServer
@@ -10,10 +8,12 @@ from dyorc.gateway.service import InferenceService
 from dyorc.leader_election.leadership import Leadership
 from dyorc.orchestrator.orchestrator import Orchestrator
 from tests.whole_server.clients import Exchange, Ledger
+from tests.whole_server.disk import job_states
 from tests.whole_server.observed import Observed
 from tests.whole_server.outside import EFFECTS
 from tests.whole_server.served import PLAIN
 from tests.whole_server.servers import Troupe
+from tests.whole_server.virtual_redis import VirtualRedis
 from tests.whole_server.world import VirtualProcess
 
 _FINAL = ("succeeded", "failed", "cancelled")
@@ -25,7 +25,9 @@ _GIVEN_UP = "attempts: each time, the server that ran it died"
 _JOB_MAY_FAIL_WITH = _MAY_FAIL_WITH | {"store"}
 
 
-def faults_of(troupe: Troupe, ledger: Ledger, clients: list[VirtualProcess], observed: Observed) -> list[str]:
+def faults_of(
+    troupe: Troupe, ledger: Ledger, clients: list[VirtualProcess], observed: Observed, redis: VirtualRedis | None
+) -> list[str]:
     """Returns what is wrong, a sentence each."""
     wrong: list[str] = []
     for exchange in ledger.exchanges:
@@ -34,13 +36,12 @@ def faults_of(troupe: Troupe, ledger: Ledger, clients: list[VirtualProcess], obs
     wrong += [f"{client.name} failed: {client.exit}" for client in clients if client.exit not in ("ended", "")]
     wrong += [f"a server ended by itself: {text}" for text in troupe.exits if not any(known in text for known in _MAY_EXIT_WITH)]
     wrong += [f"job {name} has ended {number} times" for name, number in observed.job_ends.items() if number > 1]
-    return wrong + observed.wrong + _faults_of_jobs(troupe, ledger) + _faults_at_rest(observed)
+    return wrong + observed.wrong + _faults_of_jobs(troupe, ledger, redis) + _faults_at_rest(observed)
 
 
-def _faults_of_jobs(troupe: Troupe, ledger: Ledger) -> list[str]:
+def _faults_of_jobs(troupe: Troupe, ledger: Ledger, redis: VirtualRedis | None) -> list[str]:
     """Every job that was accepted has ended, with its client's knowledge or without."""
-    with contextlib.closing(sqlite3.connect(f"{troupe.folder}/store.db")) as connection:
-        states = dict(connection.execute("SELECT id, state FROM jobs").fetchall())
+    states = job_states(troupe.folder) if redis is None else redis.job_states()
     wrong = [f"job {name} is {state} at rest" for name, state in states.items() if state not in _FINAL]
     num_submitted = ledger.num_other_jobs + sum(exchange.is_job for exchange in ledger.exchanges)
     if len(states) > num_submitted:

@@ -13,6 +13,7 @@ from dyorc.gateway.http import http_server
 from dyorc.server import orchestrator_process
 from dyorc.server.gateway_process import serve_gateway
 from dyorc.server.stop_signals import StopSignals
+from tests.whole_server.kept_routes import keep_routes
 from tests.whole_server.network import Network, VirtualSocket
 from tests.whole_server.served import TARGETS
 from tests.whole_server.world import ProcessState, VirtualProcess, World
@@ -36,9 +37,10 @@ def settings_in(folder: str, port: int) -> Settings:
 
 
 def prepare() -> None:
-    """Puts virtual sockets in place of bound ones."""
+    """Puts virtual sockets in place of bound ones, and lets what all gateways have in common be made once."""
     http: Any = http_server
     http.bind = lambda host, port: VirtualSocket(port)
+    keep_routes()
 
 
 @dataclass

@@ -12,13 +12,14 @@ from dyorc.errors import DyOrcError
 from tests.whole_server.served import PLAIN, input_of, value_of
 from tests.whole_server.world import VirtualProcess, World
 
-_TIMEOUT_S = 40.0
+TIMEOUT_S = 40.0
+JOB_TIMEOUT_S = 60.0
 _JOB_RATIO = 0.35
 _RETRIES = Retries(max_attempts=12)
 
 
 def _client_of(port: int) -> dyorc.AsyncClient:
-    return dyorc.AsyncClient(f"http://127.0.0.1:{port}", timeout_s=_TIMEOUT_S, retries=_RETRIES)
+    return dyorc.AsyncClient(f"http://127.0.0.1:{port}", timeout_s=TIMEOUT_S, retries=_RETRIES)
 
 
 @dataclass
@@ -29,6 +30,8 @@ class Exchange:
         outcome: ``answer``, or an error's code; empty while it is open.
         answer: What was answered.
         is_calm: Whether it was sent after the faults.
+        sent_s: When it was sent, in virtual seconds.
+        ended_s: When it ended.
         job_id: Of a job that was accepted.
     """
 
@@ -37,6 +40,7 @@ class Exchange:
     is_job: bool
     is_calm: bool
     sent_s: float
+    ended_s: float = 0.0
     outcome: str = ""
     text: str = ""
     answer: int | None = None
@@ -108,11 +112,12 @@ class Client:
             if exchange.is_job:
                 job = await client.submit(exchange.model, x=input_of(exchange.model, exchange.value))
                 exchange.job_id = job.id
-                answer = await job.result(timeout_s=60.0)
+                answer = await job.result(timeout_s=JOB_TIMEOUT_S)
             else:
                 answer = await client.infer(exchange.model, x=input_of(exchange.model, exchange.value))
             exchange.answer, exchange.outcome = value_of(answer), "answer"
         except DyOrcError as error:
             exchange.outcome, exchange.text = error.code, str(error)
         exchange.num_endings += 1
+        exchange.ended_s = self._world.elapsed_s
         self._world.log(f"{kind} ends", x=exchange.value, outcome=exchange.outcome, answer=exchange.answer, error=exchange.text)

@@ -29,6 +29,7 @@ class Observed:
         wrong: What must not have happened.
         num_leads: How often a lead was won.
         job_ends: How often each job has ended.
+        kept_leads: When a process ended in order and did not give up its lead, and which.
     """
 
     world: World
@@ -36,6 +37,7 @@ class Observed:
     wrong: list[str] = field(default_factory=list[str])
     num_leads: int = 0
     job_ends: Counter[str] = field(default_factory=Counter[str])
+    kept_leads: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
     _holder: str = ""
     _fence: int = 0
     _renewed_s: float = 0.0
@@ -62,10 +64,17 @@ class Observed:
         def noting(part: Any, *args: Any, **kwargs: Any) -> None:
             thread = current_thread()
             assert thread is not None
-            self.parts.append((thread.process, part))
+            process = thread.process
+            self.parts.append((process, part))
             made(part, *args, **kwargs)
+            if kind is Leadership:
+                process.on_end.append(lambda: self._look_at_end(process, part))
 
         kind.__init__ = noting
+
+    def _look_at_end(self, process: VirtualProcess, leadership: Leadership) -> None:
+        if process.exit == "ended" and leadership.owner == self._holder:
+            self.kept_leads.append((self.world.elapsed_s, process.name))
 
     # Leases: the store's word, in its order
 

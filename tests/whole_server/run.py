@@ -18,7 +18,9 @@ from tests.whole_server.links import VirtualCarrier
 from tests.whole_server.network import Network
 from tests.whole_server.observed import Observed
 from tests.whole_server.patches import seed_randomness
+from tests.whole_server.probes import start_probe
 from tests.whole_server.servers import Place, Troupe, prepare
+from tests.whole_server.stale_leaders import StaleLeaders
 from tests.whole_server.virtual_loop import VirtualPolicy
 from tests.whole_server.world import World
 
@@ -49,9 +51,10 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     carriers[link.SCHEME] = VirtualCarrier(network)
     asyncio.set_event_loop_policy(VirtualPolicy(world, network))
     prepare()
-    disk, observed = Disk(world), Observed(world)
+    disk, observed, stale = Disk(world), Observed(world), StaleLeaders()
     disk.begin()
     observed.begin()
+    stale.begin()
     _log_to(world)
     gateways = [Place(f"gateway-{number}", number) for number in range(_NUM_GATEWAYS)]
     orchestrators = [Place(f"orchestrator-{number}", number) for number in range(_NUM_ORCHESTRATORS)]
@@ -65,6 +68,7 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     plan = FaultPlan(world, troupe, disk, until_s)
     plan.begin()
     left = set(clients)
+    start_probe(world, observed, gateways, lambda: not left)
     for client in clients:
 
         def ended(client: Any = client) -> None:
@@ -79,7 +83,7 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
             wrong.append(f"not at rest after {world.elapsed_s:.0f} s: {sorted(process.name for process in left)} go on")
     except Exception as error:
         wrong.append(f"{type(error).__name__}: {error}")
-    wrong += faults_of(troupe, ledger, clients, observed)
+    wrong += faults_of(troupe, ledger, clients, observed, plan.happened) + stale.wrong
     if num_lines > _MAX_LINES:
         wrong.append(f"{num_lines} lines of log, expected at most {_MAX_LINES}")
     return {
@@ -91,6 +95,7 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
         "faults": dict(plan.counts),
         "leads": observed.num_leads,
         "outcomes": dict(ledger.outcomes()),
+        "slowest_calm_s": max((each.ended_s - each.sent_s for each in ledger.exchanges if each.is_calm), default=0.0),
     }
 
 

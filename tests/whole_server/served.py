@@ -73,6 +73,13 @@ async def noted(x: Number) -> Number:
     return write_down(x)
 
 
+@dyorc.workflow
+async def left(x: Number) -> Number:
+    """Has an effect that may come after the answer."""
+    write_down(x)
+    return squares(x)
+
+
 @dyorc.program(in_process=True, max_batch_size=4)
 def doubles(x: Int[np.ndarray, "batch n"]) -> Int[np.ndarray, "batch n"]:
     """Doubles what is too large for a message."""
@@ -86,7 +93,7 @@ async def doubled(x: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
     return doubles(doubles(x))
 
 
-ALL = (decided, fanned, looped, noted, doubled)
+ALL = (decided, fanned, looped, noted, left, doubled)
 TARGETS = tuple(f"tests.whole_server.served:{workflow.name}" for workflow in ALL)
 
 
@@ -101,9 +108,13 @@ PLAIN: dict[str, Callable[[int], int]] = {
     "fanned": lambda x: sum((x + step) ** 2 for step in range(4)),
     "looped": _looped,
     "noted": lambda x: x + 1,
+    "left": lambda x: x * x,
     "doubled": lambda x: 4 * x,
 }
 """What each workflow answers."""
+
+WITH_EFFECTS = ("noted", "left")
+"""The workflows that write their input down."""
 
 _NUM_ELEMENTS = 100
 

@@ -19,6 +19,8 @@ from tests.whole_server.served import TARGETS
 from tests.whole_server.world import ProcessState, VirtualProcess, World
 
 LEASE_S = 3.0
+JOB_LEASE_S = 2.0
+"""Shorter than most stops, so that claims of jobs are lost."""
 FIRST_PORT = 7001
 
 
@@ -29,6 +31,7 @@ def settings_in(folder: str, port: int) -> Settings:
             "in_process": True,
             "store": f"sqlite://{folder}/store.db",
             "cluster": {"lease_s": LEASE_S},
+            "jobs": {"lease_s": JOB_LEASE_S},
             "transport": {"arena_folder": folder, "arena_bytes": 2**22, "inline_limit_bytes": 256},
             "gateway": {"port": port, "grpc": False, "drain_timeout_s": 5.0},
             "telemetry": {"page": False, "metrics": False},

@@ -15,8 +15,8 @@ from dyorc.core.decode_errors import DECODE_ERRORS
 from dyorc.deployment.deployer import Keep
 from dyorc.deployment.peers import DEPLOYED
 from dyorc.deployment.state import DeploymentState, Version
-from dyorc.errors import DyOrcError
-from dyorc.store.base import NoteStore, Store
+from dyorc.errors import DyOrcError, NotReadyError
+from dyorc.store.base import NoteFence, NoteStore, Store
 
 _log = structlog.get_logger("dyorc.deploying")
 
@@ -73,15 +73,22 @@ async def read_stored_record(notes: NoteStore, group: str) -> DeploymentState:
         return DeploymentState()
 
 
-def record_writer(store: NoteStore, group: str, before: DeploymentState, is_open: bool) -> Keep:
-    """Returns a function that writes the record to the store. Other servers' models of the same group stay as they are."""
+def record_writer(store: NoteStore, group: str, before: DeploymentState, is_open: bool, fence: NoteFence | None = None) -> Keep:
+    """Returns a function that writes the record to the store. Other servers' models of the same group stay as they are.
+
+    Args:
+        fence: Of the group's leader. The function raises `NotReadyError`, and has changed nothing, if a later leader has read
+            the record.
+    """
     others = dict(before.lines)
 
     async def keep(text: bytes) -> None:
         if not is_open:
             return
         record = DeploymentState.of_json(text)
-        await store.note(_name(group), DeploymentState(record.number, {**others, **record.lines}).to_json())
+        text = DeploymentState(record.number, {**others, **record.lines}).to_json()
+        if not await store.note(_name(group), text, fence):
+            raise NotReadyError(f"another orchestrator leads group {group!r} by now; nothing has changed")
 
     return keep
 
@@ -100,13 +107,13 @@ async def read_live_versions(notes: NoteStore, group: str) -> list[Version]:
         return []
 
 
-async def write_live_versions(notes: NoteStore, group: str, versions: Sequence[Version]) -> None:
-    """Writes the loaded versions to the store, for the next leader.
+async def write_live_versions(notes: NoteStore, group: str, versions: Sequence[Version], fence: NoteFence) -> None:
+    """Writes the loaded versions to the store, for the next leader; nothing if there is a later one already.
 
     Raises:
         StoreError: If the store cannot be used now.
     """
-    await notes.note(_live(group), msgspec.json.encode(versions))
+    await notes.note(_live(group), msgspec.json.encode(versions), fence)
 
 
 def _live(group: str) -> str:

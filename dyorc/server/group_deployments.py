@@ -18,7 +18,7 @@ from dyorc.errors import NotReadyError, StoreError
 from dyorc.leader_election.leader import LeaderTerm
 from dyorc.models.submission import BeginEpoch
 from dyorc.server.program_loading import LoadedTargets, load_targets, run_deployer
-from dyorc.store.base import NoteStore
+from dyorc.store.base import NoteFence, NoteStore
 
 _log = structlog.get_logger("dyorc.orchestrator")
 
@@ -48,17 +48,30 @@ class InheritedDeployments(NamedTuple):
     live: Sequence[Version]
 
 
-async def wait_for_deployed(store: NoteStore, group: str) -> InheritedDeployments:
-    """Returns what a group has deployed. Waits for the store: before it knows, a leader must not serve or end anything."""
+async def wait_for_deployed(store: NoteStore, lead: LeaderTerm) -> InheritedDeployments | None:
+    """Returns what a group has deployed, and what no earlier leader can change any longer: one that does not know yet that it has
+    lost its lead may be about to write. Waits for the store: before it knows, a leader must not serve or end anything.
+
+    Returns:
+        None if there was a leader with a higher fence. It is reported, so the lead will be lost.
+    """
     has_failed = False
     while True:
         try:
-            return InheritedDeployments(await read_stored_record(store, group), await read_live_versions(store, group))
+            highest = await store.claim_notes(_fence_of(lead))
+            if highest > lead.fence:
+                lead.report_fence(highest)
+                return None
+            return InheritedDeployments(await read_stored_record(store, lead.group), await read_live_versions(store, lead.group))
         except StoreError as error:
             if not has_failed:
                 _log.warning("store_waited_for", error=error.detail)
             has_failed = True
             await asyncio.sleep(_ASK_AGAIN_S)
+
+
+def _fence_of(lead: LeaderTerm) -> NoteFence:
+    return NoteFence(lead.group, lead.fence)
 
 
 @contextlib.contextmanager
@@ -89,7 +102,7 @@ async def serve_deployments(
         before: What the store had when this orchestrator began to lead.
     """
     live = _LiveVersions(store, lead)
-    write = record_writer(store, lead.group, before, True)
+    write = record_writer(store, lead.group, before, True, _fence_of(lead))
 
     async def keep(text: bytes) -> None:
         if not lead.is_sure():
@@ -138,7 +151,7 @@ class _LiveVersions:
         """
         async with self._writing:  # one write at a time, so that the last one stays
             if self._versions is not None and self._lead.is_sure():
-                await write_live_versions(self._store, self._lead.group, self._versions.live)
+                await write_live_versions(self._store, self._lead.group, self._versions.live, _fence_of(self._lead))
 
     def _write_soon(self) -> None:
         task = asyncio.get_running_loop().create_task(self._write_if_possible())

@@ -36,7 +36,7 @@ async def serve_group(
     Raises:
         DefinitionError, ConfigurationError: If a target cannot be served, or the settings do not fit together.
         LaunchError, TransportError, OSError: If Ray cannot be used, or an address cannot be listened on.
-        LeadLostError: If another orchestrator leads the group now.
+        LeadLostError: If another orchestrator leads the group now, or the store has lost the leases of earlier leaders.
     """
     require_linux("an orchestrator apart from its gateways needs", "`dyorc serve --in-process` does both in one process")
     cluster, without_ray = settings.cluster, settings.in_process
@@ -56,7 +56,9 @@ async def serve_group(
         console.print(f"Standing by for group {cluster.group!r}")
         await leadership.win()
         began_s = time.monotonic()
-        inherited = await wait_for_deployed(store, cluster.group)
+        inherited = await wait_for_deployed(store, leadership.lead)
+        if inherited is None:
+            raise LeadLostError(await leadership.wait_until_lost())
         served = stack.enter_context(load_inherited(served, inherited, settings))
         running = await stack.enter_async_context(
             run_programs(served, settings, start, traces, without_ray=without_ray, lead=leadership.lead, network=network)

@@ -332,12 +332,41 @@ class JobStore(Protocol):
         ...
 
 
+class NoteFence(msgspec.Struct, frozen=True):
+    """Who may note: the latest of those who take turns, such as the leaders of a group.
+
+    Attributes:
+        scope: For what they take turns.
+        number: Grows with each turn.
+    """
+
+    scope: str
+    number: int
+
+    @property
+    def name(self) -> str:
+        """Under which a store keeps the highest number of its scope."""
+        return f"fence/{self.scope}"
+
+
 class NoteStore(Protocol):
     """Small values that outlive the server, by name: what it has learned. Every call raises `StoreError` if the store cannot be
     used."""
 
-    async def note(self, name: str, value: bytes) -> None:
-        """Keeps a value in place of the last one of this name."""
+    async def note(self, name: str, value: bytes, fence: NoteFence | None = None) -> bool:
+        """Keeps a value in place of the last one of this name.
+
+        Args:
+            fence: Its writer's, which claims the scope, too; None: anybody may write this note.
+
+        Returns:
+            False if the scope was claimed with a higher fence; then nothing has changed.
+        """
+        ...
+
+    async def claim_notes(self, fence: NoteFence) -> int:
+        """Refuses notes with lower fences of this scope from now on. Returns the number of the highest fence that has claimed it:
+        that of `fence`, or a higher one, for which nothing has changed."""
         ...
 
     async def noted(self, name: str) -> bytes | None:

@@ -1,5 +1,5 @@
-"""Jobs, notes and leases in Redis, for servers on several machines. Each step is one atomic script; `redis_jobs.lua` and
-`redis_leases.lua` document the keys.
+"""Jobs, notes and leases in Redis, for servers on several machines. Each step is one atomic script; `redis_jobs.lua`,
+`redis_leases.lua` and `redis_notes.lua` document the keys.
 
 Redis is as durable as it is configured: for jobs that survive a power cut set ``appendonly yes`` and ``appendfsync always``;
 with ``everysec`` its crash loses at most the last second. ``maxmemory-policy`` must be ``noeviction``.
@@ -34,6 +34,7 @@ from dyorc.store.base import (
     DueWebhook,
     Lane,
     NewJob,
+    NoteFence,
     Outcome,
     Quota,
     StoredJob,
@@ -111,6 +112,7 @@ def _keeping_cancellation() -> Generator[None]:
 
 _JOBS = Path(__file__).with_name("redis_jobs.lua").read_text()
 _LEASES = Path(__file__).with_name("redis_leases.lua").read_text()
+_NOTES = Path(__file__).with_name("redis_notes.lua").read_text()
 
 _TIMEOUT_S = 5.0
 _MAX_CONNECTIONS = 16
@@ -146,7 +148,7 @@ class RedisStore:
             health_check_interval=15,
         )
         self._redis = Redis.from_pool(pool)
-        self._shas = {_JOBS: "", _LEASES: ""}
+        self._shas = {_JOBS: "", _LEASES: "", _NOTES: ""}
         self._woken = "0-0"
 
     async def __aenter__(self) -> Self:
@@ -161,6 +163,9 @@ class RedisStore:
     async def _call_lease(self, name: str, step: str, *values: Any) -> Any:
         keys = f"{self._prefix}lease:{name}", f"{self._prefix}fence:{name}"
         return await self._in_turn(lambda: self._run(_LEASES, keys, step, *values))
+
+    async def _call_note(self, fence: NoteFence, *values: Any) -> int:
+        return await self._in_turn(lambda: self._run(_NOTES, (self._notes,), fence.name, fence.number, *values))
 
     async def _run(self, script: str, keys: Sequence[str], *values: Any) -> Any:
         try:
@@ -297,9 +302,16 @@ class RedisStore:
         block_ms = max(1, round(min(timeout_s, _MAX_BLOCK_S) * 1e3))
         await self._in_turn(lambda: self._redis.xread({f"{self._prefix}wake": self._woken}, count=1, block=block_ms))
 
-    async def note(self, name: str, value: bytes) -> None:
+    async def note(self, name: str, value: bytes, fence: NoteFence | None = None) -> bool:
         """See `NoteStore.note`."""
+        if fence is not None:
+            return await self._call_note(fence, name, value) == fence.number
         await self._in_turn(lambda: self._redis.hset(self._notes, name, value))
+        return True
+
+    async def claim_notes(self, fence: NoteFence) -> int:
+        """See `NoteStore.claim_notes`."""
+        return await self._call_note(fence)
 
     async def noted(self, name: str) -> bytes | None:
         """See `NoteStore.noted`."""

@@ -17,7 +17,8 @@ from typing import Any, Self, TypeVar
 from dyorc.errors import StoreError
 from dyorc.protocol.job_records import JobState
 from dyorc.store import sqlite_jobs as jobs
-from dyorc.store.base import NO_QUOTA, Body, Claim, DueWebhook, Lane, NewJob, Outcome, Quota, StoredJob
+from dyorc.store import sqlite_notes
+from dyorc.store.base import NO_QUOTA, Body, Claim, DueWebhook, Lane, NewJob, NoteFence, Outcome, Quota, StoredJob
 from dyorc.store.group_commit import GroupCommit
 from dyorc.store.group_commit import Outcome as StepOutcome
 from dyorc.store.lease_store import Lease
@@ -219,16 +220,17 @@ class SqliteStore:
         except TimeoutError:
             return
 
-    async def note(self, name: str, value: bytes) -> None:
+    async def note(self, name: str, value: bytes, fence: NoteFence | None = None) -> bool:
         """See `NoteStore.note`."""
-        await self._batches.call(lambda connection: connection.execute("REPLACE INTO notes VALUES (?, ?)", (name, value)))
+        return await self._batches.call(lambda connection: sqlite_notes.put(connection, name, value, fence))
+
+    async def claim_notes(self, fence: NoteFence) -> int:
+        """See `NoteStore.claim_notes`."""
+        return await self._batches.call(lambda connection: sqlite_notes.claim(connection, fence))
 
     async def noted(self, name: str) -> bytes | None:
         """See `NoteStore.noted`."""
-        row = await self._batches.call(
-            lambda connection: connection.execute("SELECT value FROM notes WHERE name = ?", (name,)).fetchone()
-        )
-        return None if row is None else row[0]
+        return await self._batches.call(lambda connection: sqlite_notes.read(connection, name))
 
     async def acquire_lease(self, name: str, owner: str, lease_s: float, above: int = 0) -> int | None:
         """See `Leases.acquire_lease`."""

@@ -50,9 +50,14 @@ class Exchange:
 
 @dataclass
 class Ledger:
-    """All exchanges of a run."""
+    """All exchanges of a run.
+
+    Attributes:
+        num_other_jobs: Jobs that were submitted besides.
+    """
 
     exchanges: list[Exchange] = field(default_factory=list[Exchange])
+    num_other_jobs: int = 0
 
     def outcomes(self) -> Counter[str]:
         """Returns how many requests and jobs ended how."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from tests.whole_server.disk import BROKEN, FULL, SLOW, Disk
 from tests.whole_server.explanations import Fault
-from tests.whole_server.served import MOMENTS
+from tests.whole_server.outside import MOMENTS
 from tests.whole_server.servers import Place, Troupe
 from tests.whole_server.world import ProcessState, World, current_thread
 

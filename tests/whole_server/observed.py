@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from functools import partial, wraps
 from typing import Any, TypeVar
 
+from dyorc.cluster.cluster_messages import OffersUpdate
 from dyorc.cluster.gateway_server import GatewayServer
 from dyorc.cluster.remote_backend import RemoteBackend
 from dyorc.gateway.service import InferenceService
 from dyorc.leader_election.leadership import Leadership
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.store import sqlite, sqlite_leases
+from tests.whole_server.network import End
+from tests.whole_server.servers import FIRST_PORT
 from tests.whole_server.world import ProcessState, VirtualProcess, World, current_thread
 
 T = TypeVar("T")
@@ -30,6 +33,7 @@ class Observed:
         num_leads: How often a lead was won.
         job_ends: How often each job has ended.
         kept_leads: When a process ended in order and did not give up its lead, and which.
+        knowledge: When the gateway at a port got to know what is deployed, or was left by its orchestrator.
     """
 
     world: World
@@ -38,6 +42,7 @@ class Observed:
     num_leads: int = 0
     job_ends: Counter[str] = field(default_factory=Counter[str])
     kept_leads: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
+    knowledge: dict[int, list[tuple[float, bool]]] = field(default_factory=dict[int, list[tuple[float, bool]]])
     _holder: str = ""
     _fence: int = 0
     _renewed_s: float = 0.0
@@ -52,6 +57,7 @@ class Observed:
         leases._renew = partial(self._renew, leases._renew)
         leases._release = partial(self._release, leases._release)
         self._count_job_ends()
+        self._note_knowledge()
 
     def living(self, kind: type[T]) -> list[T]:
         """Returns the parts of one kind in processes that live."""
@@ -122,3 +128,63 @@ class Observed:
             return has_ended
 
         store.finish = counted
+
+    # What gateways know of what is deployed
+
+    def known_s(self, port: int, now_s: float) -> float:
+        """Returns until when the gateway at a port knew for sure what is deployed: now, or when it lost its orchestrator."""
+        for_sure_s = now_s
+        for at_s, knows in reversed(self.knowledge.get(port, [])):
+            if knows:
+                break
+            for_sure_s = at_s
+        return for_sure_s
+
+    def _note_knowledge(self) -> None:
+        """Notes when gateways get what is deployed, when their links end, and when another orchestrator begins to lead."""
+        backend: Any = RemoteBackend
+        receive = backend._receive
+
+        @wraps(receive)
+        def received(self_: Any, leader: Any, message: Any, frames: Any) -> None:
+            receive(self_, leader, message, frames)
+            if isinstance(message, OffersUpdate):
+                self._knows(_running_process(), True)
+
+        backend._receive = received
+        leads: Any = Leadership
+        publish = leads.publish
+
+        @wraps(publish)
+        def published(self_: Any, leader: Any) -> None:
+            for process in {process.name.partition("#")[0]: process for process, _ in self.parts}.values():
+                self._knows(process, False)
+            publish(self_, leader)
+
+        leads.publish = published
+        ends: Any = End
+        for name in ("close", "break_off"):
+            self._note_ends(ends, name)
+
+    def _note_ends(self, ends: Any, name: str) -> None:
+        real = getattr(ends, name)
+
+        @wraps(real)
+        def ending(end: End, *reason: str) -> None:
+            if not end.is_closed and {end.process.kind, end.peer.process.kind} == {"gateway", "orchestrator"}:
+                for process in (end.process, end.peer.process):
+                    self._knows(process, False)
+            real(end, *reason)
+
+        setattr(ends, name, ending)
+
+    def _knows(self, process: VirtualProcess, does: bool) -> None:
+        if process.kind == "gateway":
+            port = FIRST_PORT + int(process.name.partition("#")[0].rpartition("-")[2])
+            self.knowledge.setdefault(port, []).append((self.world.elapsed_s, does))
+
+
+def _running_process() -> VirtualProcess:
+    thread = current_thread()
+    assert thread is not None
+    return thread.process

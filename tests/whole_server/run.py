@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import re
 import tempfile
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,8 @@ from tests.whole_server.network import Network
 from tests.whole_server.observed import Observed
 from tests.whole_server.patches import seed_randomness
 from tests.whole_server.probes import start_probe
+from tests.whole_server.releases import Releases
+from tests.whole_server.releases import prepare as prepare_releases
 from tests.whole_server.servers import Place, Troupe, prepare
 from tests.whole_server.stale_leaders import StaleLeaders
 from tests.whole_server.virtual_loop import VirtualPolicy
@@ -29,6 +32,8 @@ _NUM_CLIENTS = 3
 _FAULTS_S = 15.0
 _MAX_S = 120.0
 _MAX_LINES = 3000
+_CODE = re.compile(r"(?<='code': )'[0-9a-f]{12}'")
+"""Digests of code follow from the folder's name, too."""
 
 
 def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, Any]:
@@ -43,7 +48,7 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     def write_line(line: str) -> None:
         nonlocal num_lines
         num_lines += 1
-        write(line.replace(folder, "FOLDER"))
+        write(_CODE.sub("code", line.replace(folder, "FOLDER")))
 
     world = World(seed, write_line)
     network = Network(world)
@@ -51,6 +56,7 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     carriers[link.SCHEME] = VirtualCarrier(network)
     asyncio.set_event_loop_policy(VirtualPolicy(world, network))
     prepare()
+    prepare_releases()
     disk, observed, stale = Disk(world), Observed(world), StaleLeaders()
     disk.begin()
     observed.begin()
@@ -65,6 +71,8 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     until_s = world.elapsed_s + _FAULTS_S
     ports = [place.port for place in gateways]
     clients = [Client(world, ledger, number + 1, seed, ports, until_s).start() for number in range(_NUM_CLIENTS)]
+    releases = Releases(world, seed, ports, folder, until_s, observed.known_s)
+    clients += releases.start()
     plan = FaultPlan(world, troupe, disk, until_s)
     plan.begin()
     left = set(clients)
@@ -83,7 +91,9 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
             wrong.append(f"not at rest after {world.elapsed_s:.0f} s: {sorted(process.name for process in left)} go on")
     except Exception as error:
         wrong.append(f"{type(error).__name__}: {error}")
+    ledger.num_other_jobs = releases.num_jobs
     wrong += faults_of(troupe, ledger, clients, observed, plan.happened) + stale.wrong
+    wrong += releases.wrong
     if num_lines > _MAX_LINES:
         wrong.append(f"{num_lines} lines of log, expected at most {_MAX_LINES}")
     return {
@@ -94,6 +104,7 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
         "digest": world.digest,
         "faults": dict(plan.counts),
         "leads": observed.num_leads,
+        "changes": releases.num_changes,
         "outcomes": dict(ledger.outcomes()),
         "slowest_calm_s": max((each.ended_s - each.sent_s for each in ledger.exchanges if each.is_calm), default=0.0),
     }

@@ -1,7 +1,9 @@
 """The workflows of the simulation, and what plain Python says of them."""
 
+import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -10,11 +12,6 @@ import dyorc
 
 Number = Int[np.ndarray, ""]
 Numbers = Int[np.ndarray, " batch"]
-
-EFFECTS: list[int] = []
-"""The world outside: what `write_down` was given, in order."""
-MOMENTS: list[Callable[[], None]] = []
-"""Called when an effect happens."""
 
 
 @dyorc.program(in_process=True, max_batch_size=8)
@@ -35,9 +32,8 @@ def halves(x: Numbers) -> Numbers:
 def write_down(x: Numbers) -> Numbers:
     """Has an effect."""
     time.sleep(0.001)
-    EFFECTS.extend(x.tolist())
-    for call in MOMENTS:
-        call()
+    outside: Any = sys.modules["tests.whole_server.outside"]  # not imported: a version from the store would get a copy of it
+    outside.happen(x.tolist())
     time.sleep(0.004)
     return x + 1
 
@@ -93,7 +89,20 @@ async def doubled(x: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
     return doubles(doubles(x))
 
 
-ALL = (decided, fanned, looped, noted, left, doubled)
+@dyorc.program(in_process=True, max_batch_size=4)
+def stamps(x: Numbers) -> Numbers:
+    """Says which release answers: the first one."""
+    time.sleep(0.003)
+    return x * 1000
+
+
+@dyorc.workflow
+async def stamped(x: Number) -> Number:
+    """Is deployed again and again."""
+    return stamps(x)
+
+
+ALL = (decided, fanned, looped, noted, left, doubled, stamped)
 TARGETS = tuple(f"tests.whole_server.served:{workflow.name}" for workflow in ALL)
 
 

@@ -35,6 +35,7 @@ def settings_in(folder: str, port: int) -> Settings:
             "transport": {"arena_folder": folder, "arena_bytes": 2**22, "inline_limit_bytes": 256},
             "gateway": {"port": port, "grpc": False, "drain_timeout_s": 5.0},
             "telemetry": {"page": False, "metrics": False},
+            "deployment": {"code_folders": (folder,)},
         }
     )
 

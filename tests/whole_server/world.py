@@ -65,6 +65,11 @@ class VirtualProcess:
     def __repr__(self) -> str:
         return self.name
 
+    @property
+    def kind(self) -> str:
+        """What it is, without its place's number: ``gateway``."""
+        return self.name.partition("-")[0]
+
 
 class VirtualThread:
     """A thread of control of a virtual process.

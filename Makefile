@@ -36,7 +36,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help chart chart-golden dist test-dist images compose-test demo demo-chat demo-guarded demo-ocr demo-retrieval demo-router demo-speech screenshots prepare test test-pythons test-real test-again test-slow test-quick test-compiled test-compiled-quick compile pure fuzz lint lint-macos format protos docs docs-serve docs-picture docs-metrics docs-packages docs-reference schema
 .PHONY: simulate-server simulate-mutants test-moving equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-streams bench-openai bench-chat bench-soak bench-gateway bench-asgi bench-hostile
 .PHONY: sizes first-answer
-.PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-chat chaos-compose chaos-histories chaos-hosts chaos-jobs chaos-services chaos-stops clean conformance conformance-doors bench bench-full bench-loadgen peers
+.PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-chat chaos-compose chaos-histories chaos-hosts clean conformance conformance-doors bench bench-full bench-loadgen peers storm
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -295,11 +295,11 @@ simulate-server: $(VENV)/.dev ## Run the whole server under SEEDS=N seeds in one
 simulate-mutants: $(VENV)/.dev ## Make mistakes on purpose, and see how many seeds each takes to be noticed (15 minutes); the last line is JSON
 	$(BIN)/python -m tests.whole_server --mutants
 
+storm: $(VENV)/.dev ## All that can happen to every shape of server, MINUTES=10 (SHAPE=cell, SEED=1, CARD=docs/testing/storms); the last line is JSON
+	$(BIN)/python -m tests.storm --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(if $(SHAPE),--shape $(SHAPE)) $(if $(CARD),--card $(CARD))
+
 chaos: $(VENV)/.dev ## Kill orchestrator and replicas 200 times under load: nothing wrong, nothing left; the last line is JSON
 	$(BIN)/python -m tests.chaos.storm
-
-chaos-cells: $(VENV)/.dev ## Kill, stop and crash cells 60 times under load: others notice nothing, nothing left; the last line is JSON
-	$(BIN)/python -m tests.chaos.cells_storm
 
 chaos-chat: $(VENV)/.dev $(CHAT) ## Kill processes with caches of chats 100 times, cells 10 times, then too little room, then 10,000 chats; the last line is JSON
 	$(BIN)/python -m tests.chaos.chats_storm
@@ -310,21 +310,12 @@ chaos-chat: $(VENV)/.dev $(CHAT) ## Kill processes with caches of chats 100 time
 chaos-hosts: $(VENV)/.dev ## Kill, stop and cut off orchestrators, gateways and a host, two hosts and a Ray cluster, 24 times (root); the last line is JSON
 	$(BIN)/python -m tests.chaos.hosts_storm
 
-chaos-services: $(VENV)/.dev ## Kill the leading orchestrator 50 times, then a gateway 5 times: nothing failed, wrong or done twice; the last line is JSON
-	$(BIN)/python -m tests.chaos.parted_storm
-
 chaos-compose: $(VENV)/.dev $(DIGITS) ## OCR and digits through docker-compose.yml's cluster on its own Docker engine, each container killed under load; the last line is JSON
 	chmod a+r examples/digits/weights/*  # containers read as another user
 	$(BIN)/python -m tests.compose
 
-chaos-jobs: $(VENV)/.dev ## Kill servers 20 times over 2,000 jobs, on each store: all end, each once; the last line is JSON
-	$(BIN)/python -m tests.chaos.jobs_storm
-
-chaos-histories: $(VENV)/.dev ## Kill and freeze servers while clients submit, watch, cancel and forget jobs; one order must explain what each saw (3 minutes); the last line is JSON
-	$(BIN)/python -m tests.chaos.history_storm
-
-chaos-stops: $(VENV)/.dev ## Stop each shape of server 40 times by SIGTERM and 40 by SIGINT under load: all answered, nothing left (an hour); the last line is JSON
-	$(BIN)/python -m tests.chaos.stops_storm
+chaos-histories: $(VENV)/.dev ## Kill, freeze and cut off servers while clients use jobs, versions, effects and streams; histories must be explained (6 minutes); the last line is JSON
+	$(BIN)/python -m tests.chaos.histories
 
 schema: $(VENV)/.demo ## Write the JSON schemas of dyorc.toml and of the chart's values, and the chart's README, again, after a change of settings or values
 	$(BIN)/dyorc config schema > docs/reference/dyorc.schema.json

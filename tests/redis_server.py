@@ -23,8 +23,8 @@ class RedisServer:
         require_mark("Redis")
         # Short: the path of a Unix socket has at most 107 characters.
         self._folder = Path(tempfile.mkdtemp(prefix="dyorc-r-"))
-        self._socket = self._folder / "socket"
-        self.url = f"unix://{self._socket}"
+        self.socket = self._folder / "socket"
+        self.url = f"unix://{self.socket}"
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
         return self
@@ -35,12 +35,22 @@ class RedisServer:
 
     def start(self) -> None:
         """Starts it, and returns when it answers."""
-        settings = {"port": "0", "unixsocket": str(self._socket), "dir": str(self._folder), "save": ""}
+        settings = {"port": "0", "unixsocket": str(self.socket), "dir": str(self._folder), "save": ""}
         settings |= {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
         arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen([_command(), *arguments], stdout=log, stderr=log)
         wait_until(self._is_up, f"Redis answers; it said {(self._folder / 'log').read_text()}")
+
+    @property
+    def pid(self) -> int:
+        """Its process; 0 if there is none."""
+        return self._process.pid if self._process is not None else 0
+
+    def start_again(self) -> None:
+        """Starts it unless it runs."""
+        if self._process is None:
+            self.start()
 
     def kill(self) -> None:
         """Sends SIGKILL."""
@@ -50,7 +60,7 @@ class RedisServer:
             self._process = None
 
     def _is_up(self) -> bool:
-        with contextlib.closing(redis.Redis(unix_socket_path=str(self._socket))) as client:
+        with contextlib.closing(redis.Redis(unix_socket_path=str(self.socket))) as client:
             try:
                 return bool(client.ping())
             except redis.RedisError:

@@ -1,5 +1,6 @@
 """An orchestrator's process: stands by until it leads its group, then serves gateways until a signal stops it. Wiring only."""
 
+import asyncio
 import contextlib
 import os
 import time
@@ -75,11 +76,19 @@ async def serve_group(
         deploy()
         console.print(f"Leads group {cluster.group!r} with fence {leadership.fence}, gateways dial in at {gateways.address}")
 
-        async def serve() -> str:
+        async def report_ready() -> None:
             await show_progress(console, orchestrator.status, until_ready(orchestrator.status, running.complaints))
             models = ", ".join(sorted({offer.name for offer in orchestrator.offers.all}))
             console.print(f"Ready after {time.monotonic() - began_s:.1f} s. Models: {models or 'none'}. Ctrl-C stops.")
-            return await leadership.wait_until_lost()
+
+        async def serve() -> str:
+            lost, is_lost = asyncio.ensure_future(leadership.wait_until_lost()), asyncio.Event()
+            lost.add_done_callback(lambda _: is_lost.set())
+            try:
+                await before(is_lost, report_ready())  # once the lead is lost, replicas go to the next leader: it is never ready
+                return await lost
+            finally:
+                lost.cancel()
 
         if not await before(signals.stop, serve()):
             console.print("Stopping ...")

@@ -12,7 +12,9 @@ from dyorc.config import Settings
 from dyorc.deployment.loaded_versions import Places, ServerRuntime
 from dyorc.leader_election.leader import LeaderTerm
 from dyorc.models.registry import ModelRegistry
+from dyorc.server.replica_host import ReplicaHost
 from dyorc.system.processors import num_processors
+from dyorc.telemetry.tracing.destination import Destination
 from dyorc.telemetry.tracing.program_spans import ProgramSpans
 from dyorc.telemetry.tracing.tracer import TraceOutput
 
@@ -98,26 +100,40 @@ async def on_ray(
     """
     from dyorc.orchestrator.link_fleet import Site
     from dyorc.orchestrator.linked_orchestrator import linked_orchestrator
-    from dyorc.ray_serve.local_ray import LocalRay
-    from dyorc.ray_serve.ray_cluster import RayCluster
     from dyorc.ray_serve.replica_groups import refuse_split_groups, settle_places
 
     local = [program for program in places if program.options.in_process]
     remote = {program: source for program, source in places.items() if not program.options.in_process}
     refuse_split_groups(local, list(remote))
-    arguments = imports, remote, settings, None if traces is None else traces.destination
-    async with RayCluster(*arguments, lead) if start is None else LocalRay(start, *arguments) as ray:
+    async with ray_host(imports, remote, settings, start, None if traces is None else traces.destination, lead) as host:
         site = Site(
-            address=ray.link_address, link=settings.link, transport=settings.transport, node=ray.node, network=ray.network,
-            end=ray.end_replica, scale=ray.replicas.scale, lead=lead, plans=ray.replicas.plans,
+            address=host.link_address, link=settings.link, transport=settings.transport, node=host.node, network=host.network,
+            end=host.end_replica, scale=host.replicas.scale, lead=lead, plans=host.replicas.plans,
         )  # fmt: skip
-        make_local = _local_fleet(local, settings, ray.node, None if traces is None else traces.spans) if local else None
+        make_local = _local_fleet(local, settings, host.node, None if traces is None else traces.spans) if local else None
         async with linked_orchestrator(repertoire, settings.orchestrator, site, make_local) as (orchestrator, address):
-            replicas = ray.replicas
+            replicas = host.replicas
             yield ServerRuntime(
-                orchestrator, lambda: ray.deploy(address), replicas.complaints, settle_places, replicas.add, replicas.remove,
+                orchestrator, lambda: host.deploy(address), replicas.complaints, settle_places, replicas.add, replicas.remove,
                 address,
             )  # fmt: skip
+
+
+def ray_host(
+    imports: "UserImports", programs: Places, settings: Settings, start: "HeadStart | None", spans: Destination | None,
+    lead: LeaderTerm | None,
+) -> ReplicaHost:  # fmt: skip
+    """Returns what runs replicas. The one place that chooses it: a test may put another host here.
+
+    Raises:
+        DefinitionError, ConfigurationError: See `on_ray`.
+    """
+    from dyorc.ray_serve.local_ray import LocalRay
+    from dyorc.ray_serve.ray_cluster import RayCluster
+
+    if start is None:
+        return RayCluster(imports, programs, settings, spans, lead)
+    return LocalRay(start, imports, programs, settings, spans)
 
 
 def _local_fleet(programs: list[Program], settings: Settings, node: str, spans: ProgramSpans | None) -> "MakeFleet":

@@ -26,6 +26,9 @@ MAX_LISTED = 1000
 UNLIMITED = 2**53
 """More than anybody needs."""
 
+MAX_DELAY_S = 3600.0
+"""No job, and no webhook, waits longer for its next attempt. A later time was written before the machine's clock was set back, so
+it counts as past: otherwise nothing would happen until the clock is there again."""
 
 RECORD_BYTES = 1024
 """Approximate size of a job besides its request or its result."""
@@ -255,7 +258,7 @@ class JobStore(Protocol):
         ...
 
     async def release(self, claim: Claim, delay_s: float, *, is_counted: bool) -> bool:
-        """Returns a job to the queue, to be claimed after a delay. Returns False if the claim is lost.
+        """Returns a job to the queue, to be claimed after a delay of at most `MAX_DELAY_S`. Returns False if the claim is lost.
 
         Args:
             is_counted: Whether it counts as an attempt.

@@ -22,6 +22,7 @@ local p = KEYS[1]
 local call = redis.call
 local GROUP = 'servers'
 local time = call('TIME')
+local MAX_DELAY_S = 3600 -- as in base.py
 local now = tonumber(time[1]) + tonumber(time[2]) / 1e6
 
 local function text(seconds)
@@ -189,6 +190,15 @@ local function stream_of(band, tenant, model)
   return p .. 'queue:' .. table.concat({band, tenant, model}, ':')
 end
 
+-- Returns up to so many ids whose time has come, or was written before the clock was set back (`MAX_DELAY_S`).
+local function due(set, limit)
+  local ids = call('ZRANGEBYSCORE', set, '-inf', text(now), 'LIMIT', 0, limit)
+  for _, id in ipairs(call('ZRANGEBYSCORE', set, text(now + MAX_DELAY_S), '+inf', 'LIMIT', 0, limit - #ids)) do
+    ids[#ids + 1] = id
+  end
+  return ids
+end
+
 -- Whether an entry was never read, or its lease has ended.
 local function has_work(stream, lease_ms)
   return call('XLEN', stream) > call('XPENDING', stream, GROUP)[1]
@@ -197,7 +207,7 @@ end
 
 -- lease in ms, then the models
 function steps.lanes(lease_ms, ...)
-  for _, id in ipairs(call('ZRANGEBYSCORE', p .. 'delayed', '-inf', text(now), 'LIMIT', 0, 1000)) do
+  for _, id in ipairs(due(p .. 'delayed', 1000)) do
     call('ZREM', p .. 'delayed', id)
     enqueue(id)
   end
@@ -292,7 +302,7 @@ function steps.release(id, token, delay_s, is_counted)
   dequeue(id)
   set_state(id, 'queued')
   if tonumber(delay_s) > 0 then
-    call('ZADD', p .. 'delayed', text(now + tonumber(delay_s)), id)
+    call('ZADD', p .. 'delayed', text(now + math.min(tonumber(delay_s), MAX_DELAY_S)), id)
   else
     enqueue(id)
   end
@@ -370,7 +380,7 @@ end
 
 function steps.due_webhooks(limit, lease_s)
   local found = {}
-  for _, id in ipairs(call('ZRANGEBYSCORE', p .. 'webhooks', '-inf', text(now), 'LIMIT', 0, limit)) do
+  for _, id in ipairs(due(p .. 'webhooks', tonumber(limit))) do
     call('ZADD', p .. 'webhooks', text(now + tonumber(lease_s)), id)
     found[#found + 1] = call('HGETALL', job_key(id))
   end

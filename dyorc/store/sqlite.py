@@ -143,7 +143,7 @@ class SqliteStore:
     async def lanes(self, models: Collection[str], lease_s: float) -> list[Lane]:
         """See `JobStore.lanes`."""
         self._is_new.clear()
-        return await self._call(jobs.lanes, models)
+        return await self._call(jobs.lanes, models, lease_s)
 
     async def claim(self, lanes: Sequence[Lane], owner: str, lease_s: float) -> list[Claim]:
         """See `JobStore.claim`."""

@@ -8,6 +8,7 @@ import msgspec
 from dyorc.errors import ConflictError, UnknownJobError
 from dyorc.protocol.job_records import JobState
 from dyorc.store.base import (
+    MAX_DELAY_S,
     MAX_LISTED,
     RECORD_BYTES,
     Body,
@@ -54,17 +55,26 @@ def submit(connection: SqlConnection, job: NewJob, quota: Quota, now_s: float) -
         "id": job.id, "tenant": job.tenant, "model_name": job.model_name, "model_version": job.model_version, "state": "queued",
         "is_urgent": job.is_urgent, "terms": job.terms, "ttl_s": job.ttl_s, "webhook": job.webhook,
         "idempotency_key": job.idempotency_key or None, "digest": digest, "num_attempts": 0, "token": 0, "created_s": now_s,
-        "ready_s": now_s, "num_bytes": job.body.num_stored_bytes,
+        "ready_s": 0.0, "num_bytes": job.body.num_stored_bytes,
     }  # fmt: skip
     connection.execute(f"INSERT INTO jobs ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", tuple(row.values()))
     _put_body(connection, job.id, REQUEST, job.body)
     return read(connection, job.tenant, job.id, now_s), True
 
 
-def lanes(connection: SqlConnection, models: Collection[str], now_s: float) -> list[Lane]:
+_LAPSED = "state = 'running' AND (lease_until_s <= ? OR lease_until_s > ?)"
+"""Its server has not renewed the lease in time, or not since the clock was set back: then it ends later than any lease can."""
+_LATEST_LEASE_S = 60.0
+"""No lease counts as one of before the clock was set back if it ends sooner: servers whose settings change one after another have
+different ones for a while."""
+_READY = "(ready_s <= ? OR ready_s > ?)"
+"""It is time for the next attempt, or the clock was set back (`MAX_DELAY_S`)."""
+
+
+def lanes(connection: SqlConnection, models: Collection[str], lease_s: float, now_s: float) -> list[Lane]:
     """See `JobStore.lanes`."""
     lapsed = connection.execute(
-        "SELECT DISTINCT tenant, model_name, is_urgent FROM jobs WHERE state = 'running' AND lease_until_s <= ?", (now_s,)
+        f"SELECT DISTINCT tenant, model_name, is_urgent FROM jobs WHERE {_LAPSED}", (now_s, now_s + max(lease_s, _LATEST_LEASE_S))
     ).fetchall()
     claimable = dict.fromkeys(Lane(tenant, model, bool(is_urgent)) for tenant, model, is_urgent in lapsed)
     for is_urgent in (True, False):
@@ -94,8 +104,8 @@ def _is_ready(connection: SqlConnection, lane: Lane, now_s: float) -> bool:
 def _next(connection: SqlConnection, lane: Lane, now_s: float) -> str | None:
     row = connection.execute(
         f"SELECT id FROM jobs WHERE state = 'queued' AND is_urgent = {int(lane.is_urgent)} AND tenant = ? AND model_name = ? "
-        "AND ready_s <= ? ORDER BY id LIMIT 1",
-        (lane.tenant, lane.model_name, now_s),
+        f"AND {_READY} ORDER BY id LIMIT 1",
+        (lane.tenant, lane.model_name, now_s, now_s + MAX_DELAY_S),
     ).fetchone()
     return None if row is None else row[0]
 
@@ -104,17 +114,16 @@ def claim(connection: SqlConnection, lanes: Sequence[Lane], owner: str, lease_s:
     """See `JobStore.claim`."""
     claims: list[Claim] = []
     for lane in lanes:
-        job_id = _lapsed(connection, lane, now_s) or _next(connection, lane, now_s)
+        job_id = _lapsed(connection, lane, lease_s, now_s) or _next(connection, lane, now_s)
         if job_id is not None:
             claims.append(_take(connection, job_id, owner, lease_s, now_s))
     return claims
 
 
-def _lapsed(connection: SqlConnection, lane: Lane, now_s: float) -> str | None:
+def _lapsed(connection: SqlConnection, lane: Lane, lease_s: float, now_s: float) -> str | None:
     row = connection.execute(
-        "SELECT id FROM jobs WHERE state = 'running' AND lease_until_s <= ? AND tenant = ? AND model_name = ? AND is_urgent = ? "
-        "LIMIT 1",
-        (now_s, lane.tenant, lane.model_name, lane.is_urgent),
+        f"SELECT id FROM jobs WHERE {_LAPSED} AND tenant = ? AND model_name = ? AND is_urgent = ? LIMIT 1",
+        (now_s, now_s + max(lease_s, _LATEST_LEASE_S), lane.tenant, lane.model_name, lane.is_urgent),
     ).fetchone()
     return None if row is None else row[0]
 
@@ -172,7 +181,7 @@ def release(connection: SqlConnection, held: Claim, delay_s: float, is_counted: 
     released = connection.execute(
         "UPDATE jobs SET state = 'queued', num_attempts = num_attempts - ?, ready_s = ?, lease_until_s = NULL, owner = NULL "
         f"WHERE {_HELD}",
-        (0 if is_counted else 1, now_s + delay_s, held.job.id, held.token),
+        (0 if is_counted else 1, now_s + min(delay_s, MAX_DELAY_S), held.job.id, held.token),
     )
     return bool(released.rowcount)
 
@@ -268,8 +277,8 @@ def due_webhooks(connection: SqlConnection, limit: int, lease_s: float, now_s: f
     fields = ", ".join(f"jobs.{name}" for name in _NAMES)
     rows = connection.execute(
         f"SELECT {fields}, webhooks.num_attempts FROM webhooks JOIN jobs ON jobs.id = job_id "
-        "WHERE due_s <= ? ORDER BY due_s LIMIT ?",
-        (now_s, limit),
+        "WHERE due_s <= ? OR due_s > ? ORDER BY due_s LIMIT ?",
+        (now_s, now_s + MAX_DELAY_S, limit),
     ).fetchall()
     webhooks = [DueWebhook(job_of(dict(zip(_NAMES, row[:-1], strict=True))), row[-1]) for row in rows]
     for webhook in webhooks:

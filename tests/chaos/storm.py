@@ -15,11 +15,11 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.chaos.storm_arenas import deleted_arenas_mapped, read_arenas
 from tests.chaos.storm_clients import Load
 from tests.chaos.storm_process import LINK, ORCHESTRATOR
 from tests.chaos.storm_troupe import Actor, Troupe
 from tests.deadlines import TIMEOUT_S
+from tests.storm.arena_contents import deleted_arenas_mapped, read_arenas
 
 _ROLES = {"producer": 25, "middle": 15, "consumer": 10, "source": 15, "reader": 15, ORCHESTRATOR: 20}
 """What is killed, in percent."""

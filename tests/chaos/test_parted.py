@@ -28,7 +28,6 @@ from dyorc.transport.zmq_security import ClusterKeys
 from tests.asking import submission
 from tests.chaos.parted import Group, ask, gateway
 from tests.chaos.parted_process import NODE
-from tests.chaos.parted_storm import storm
 from tests.deadlines import wait_until_async
 from tests.integration.stack import FAST_TRANSPORT, within
 from tests.workflows import parted
@@ -69,14 +68,6 @@ async def test_requests_parts_and_stored_tensors_pass_between_processes(group: G
         await first.refresh()
         assert first.levels().programs["doubled_program"].num_calls == 4
         assert first.statistics("squared").inference_count == 2
-
-
-async def test_killed_processes_cost_no_answer_and_no_effect_is_had_twice() -> None:
-    """The long form of this is `make chaos-services`."""
-    found = await storm(num_kills=3, num_clients=8, num_gateway_kills=1)
-    assert found["failed"] == found["wrong"] == found["run_twice"] == 0, found
-    assert found["lost_with_gateway"] > 0, found
-    assert found["requests"] > 50, found
 
 
 async def test_streams_of_programs_outlive_their_orchestrator_unless_they_have_effects(group: Group) -> None:

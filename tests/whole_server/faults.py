@@ -7,7 +7,7 @@ from tests.whole_server.disk import BROKEN, FULL, SLOW, Disk
 from tests.whole_server.explanations import Fault
 from tests.whole_server.outside import MOMENTS
 from tests.whole_server.servers import Place, Troupe
-from tests.whole_server.world import ProcessState, World, current_thread
+from tests.whole_server.world import ProcessState, VirtualProcess, World, current_thread
 
 _MEAN_PAUSE_S = 1.5
 _LONGEST_STOP_S = 6.0
@@ -19,6 +19,10 @@ _EFFECT_RATIO, _COMMIT_RATIO = 0.1, 0.01
 _HANG_UP_RATIO = 0.02
 """How often a gateway's clients are cut off right after a commit."""
 _MOMENT_S = 0.01
+_START_RATIO, _START_S = 0.15, 0.6
+"""How often a replica's process dies or stops soon after its start, and how soon."""
+_REPLICA_RATIO = 0.5
+"""How often a replica is struck instead of a server, where there are any."""
 
 
 class FaultPlan:
@@ -45,6 +49,7 @@ class FaultPlan:
             self._plan_next()
             MOMENTS.append(lambda: self._moment(_EFFECT_RATIO))
             self._disk.committed = self._after_commit
+            self._troupe.forks.started = self._start_badly
 
     def _plan_next(self) -> None:
         self._world.call_later(self._world.chance.expovariate(self._rate / _MEAN_PAUSE_S), self._strike)
@@ -64,11 +69,17 @@ class FaultPlan:
         chance, thread = self._world.chance, current_thread()
         if thread is None or chance.random() >= ratio or self._world.elapsed_s >= self._until_s:
             return
-        places = [place for place in self._troupe.places if place.process is thread.process]
-        if places:
-            place = chance.choice((places[0], self._place()))
+        if thread.process in self._victims():
+            victim = chance.choice((thread.process, self._victim()))
             strike = chance.choice((self._kill, self._kill, self._stop))
-            self._world.call_later(chance.uniform(0, _MOMENT_S), lambda: self._count(strike(place)))
+            self._world.call_later(chance.uniform(0, _MOMENT_S), lambda: self._count(strike(victim)))
+
+    def _start_badly(self, process: VirtualProcess) -> None:
+        """Now and then lets a replica die or stop while it starts or loads its program."""
+        chance = self._world.chance
+        if self._world.elapsed_s < self._until_s and chance.random() < _START_RATIO:
+            strike = chance.choice((self._kill, self._stop))
+            self._world.call_later(chance.uniform(0, _START_S), lambda: self._count(strike(process)))
 
     def _after_commit(self) -> None:
         """Lets a gateway's clients lose the answer to what was just stored, such as a job, or a process die."""
@@ -91,23 +102,32 @@ class FaultPlan:
     def _place(self) -> Place:
         return self._world.chance.choice(self._troupe.places)
 
-    def _kill(self, place: Place | None = None) -> str:
-        place = place or self._place()
-        if not place.is_up or place.process is None:
-            return ""
-        self._world.kill(place.process)
-        return f"kill {'gateway' if place.is_gateway else 'orchestrator'}"
+    def _victims(self) -> list[VirtualProcess]:
+        """Returns the processes that may be struck: those of servers, and of replicas."""
+        servers = [place.process for place in self._troupe.places if place.process is not None and place.is_up]
+        return [*servers, *self._troupe.forks.processes]
 
-    def _stop(self, place: Place | None = None) -> str:
-        place = place or self._place()
-        process = place.process
+    def _victim(self) -> VirtualProcess | None:
+        """Returns a server's process or, as often if there are any, a replica's."""
+        chance, replicas = self._world.chance, self._troupe.forks.processes
+        return chance.choice(replicas) if replicas and chance.random() < _REPLICA_RATIO else self._place().process
+
+    def _kill(self, victim: VirtualProcess | None = None) -> str:
+        victim = victim or self._victim()
+        if victim is None or victim.state is ProcessState.DEAD:
+            return ""
+        self._world.kill(victim)
+        return f"kill {_kind_of(victim)}"
+
+    def _stop(self, victim: VirtualProcess | None = None) -> str:
+        process = victim or self._victim()
         if process is None or process.state is not ProcessState.RUNNING:
             return ""
         stop_s = self._world.chance.uniform(0.1, _LONGEST_STOP_S)
         self._world.log("stops", process=process.name, for_s=round(stop_s, 3))
         self._world.stop(process)
         self._world.call_later(stop_s, lambda: self._world.resume(process))
-        return f"stop {'gateway' if place.is_gateway else 'orchestrator'}"
+        return f"stop {_kind_of(process)}"
 
     def _terminate(self) -> str:
         place = self._place()
@@ -115,7 +135,7 @@ class FaultPlan:
             return ""
         self._world.log("terminates", process=place.process.name)
         place.end()
-        return f"terminate {'gateway' if place.is_gateway else 'orchestrator'}"
+        return f"terminate {_kind_of(place.process)}"
 
     def _cut(self) -> str:
         ends = [end for end in self._troupe.network.links if not end.is_closed]
@@ -127,11 +147,11 @@ class FaultPlan:
         return "cut link"
 
     def _part(self) -> str:
-        one, other = self._world.chance.sample(self._troupe.places, 2)
-        if one.process is None or other.process is None or one.is_gateway == other.is_gateway:
+        one, other = self._victim(), self._place().process
+        if one is None or other is None or _kind_of(other) != "orchestrator" or _kind_of(one) == "orchestrator":
             return ""
-        self._world.log("parts", one=one.process.name, other=other.process.name)
-        self._troupe.network.part(one.process, other.process)
+        self._world.log("parts", one=one.name, other=other.name)
+        self._troupe.network.part(one, other)
         self._world.call_later(self._world.chance.uniform(0.1, _LONGEST_PARTITION_S), self._troupe.network.heal)
         return "partition"
 
@@ -154,6 +174,11 @@ class FaultPlan:
         self._world.log("the faults are over")
         self._mend_disk()
         self._troupe.network.heal()
-        for place in self._troupe.places:
-            if place.process is not None:
-                self._world.resume(place.process)
+        for process in self._victims():
+            self._world.resume(process)
+
+
+def _kind_of(process: VirtualProcess) -> str:
+    """Returns ``gateway``, ``orchestrator`` or ``replica``."""
+    kind = process.name.partition("-")[0]
+    return kind if kind in ("gateway", "orchestrator") else "replica"

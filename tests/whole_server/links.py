@@ -1,4 +1,4 @@
-"""The carrier of links between gateways and orchestrators, over the virtual network."""
+"""The carrier of links between gateways, orchestrators and replicas, over the virtual network."""
 
 import asyncio
 import itertools
@@ -9,8 +9,9 @@ from dyorc.config import LinkConfig
 from dyorc.errors import TransportError
 from dyorc.transport.column_codec import Frame
 from dyorc.transport.link import OrchestratorEnd, ReplicaEnd
-from dyorc.transport.peer_process import CONNECTION_LOST, LinkCallbacks, PeerEnding
+from dyorc.transport.peer_process import CONNECTION_LOST, LinkCallbacks, ending_of
 from dyorc.transport.zmq_security import ClusterKeys
+from tests.whole_server.dealer_link import VirtualDealerLink
 from tests.whole_server.network import End, Network
 from tests.whole_server.world import ProcessState, VirtualProcess, current_thread
 
@@ -79,8 +80,8 @@ class VirtualRouterLink:
     def _leave(self, key: bytes, reason: str, spoken: list[bool]) -> None:
         end = self._peers.pop(key, None)
         if end is not None and self.is_open and spoken:
-            is_dead = end.peer.process.state is ProcessState.DEAD
-            ending = PeerEnding(reason, was_killed=end.peer.process.was_killed) if is_dead else CONNECTION_LOST
+            process = end.peer.process
+            ending = ending_of(process.wait_status) if process.state is ProcessState.DEAD else CONNECTION_LOST
             self._callbacks.lost(key, ending)
 
 
@@ -132,8 +133,9 @@ class VirtualCarrier:
         return VirtualRouterLink(address, self._network, callbacks)
 
     def dial(self, address: str, config: LinkConfig, receive_timeout_s: float, keys: ClusterKeys | None) -> ReplicaEnd:
-        """There are no replicas in processes of their own."""
-        raise TransportError(f"no replica can dial {address} here")
+        """See `dyorc.transport.link.dial`."""
+        link: Any = VirtualDealerLink(address, self._network, receive_timeout_s)
+        return link
 
     def call(
         self, address: str, config: LinkConfig, received: Callable[[Sequence[Frame]], None],

@@ -20,8 +20,9 @@ from dyorc.models import status
 from dyorc.orchestrator import orchestrator
 from dyorc.protocol.header_names import IDEMPOTENCY_KEY
 from dyorc.store import sqlite, sqlite_jobs, sqlite_leases
+from tests.whole_server.replica_mutants import REPLICA_MUTANTS
 
-MUTANTS: dict[str, Callable[[], None]] = {}
+MUTANTS: dict[str, Callable[[], None]] = {**REPLICA_MUTANTS}
 """By name, what makes the mistake in this process."""
 UNNOTICED = frozenset[str]()
 """What no run has shown yet."""

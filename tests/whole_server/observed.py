@@ -13,6 +13,8 @@ from dyorc.cluster.remote_backend import RemoteBackend
 from dyorc.gateway.service import InferenceService
 from dyorc.leader_election.leadership import Leadership
 from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.replica.resident_table import ResidentTable
+from dyorc.replica.worker import Worker
 from dyorc.store import sqlite, sqlite_leases
 from tests.whole_server.network import End
 from tests.whole_server.servers import FIRST_PORT
@@ -20,7 +22,7 @@ from tests.whole_server.world import ProcessState, VirtualProcess, World, curren
 
 T = TypeVar("T")
 
-_PARTS = (InferenceService, RemoteBackend, Orchestrator, GatewayServer, Leadership)
+_PARTS = (InferenceService, RemoteBackend, Orchestrator, GatewayServer, Leadership, Worker, ResidentTable)
 
 
 @dataclass

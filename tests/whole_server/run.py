@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import random
 import re
 import tempfile
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 import structlog
 
 from dyorc.transport import link
+from tests.whole_server import replicas
 from tests.whole_server.checks import faults_of
 from tests.whole_server.clients import Client, Ledger
 from tests.whole_server.disk import Disk
@@ -22,8 +24,11 @@ from tests.whole_server.patches import seed_randomness
 from tests.whole_server.probes import start_probe
 from tests.whole_server.releases import Releases
 from tests.whole_server.releases import prepare as prepare_releases
+from tests.whole_server.rest import faults_of_replicas
 from tests.whole_server.servers import Place, Troupe, prepare
+from tests.whole_server.shapes import SHAPES
 from tests.whole_server.stale_leaders import StaleLeaders
+from tests.whole_server.stream_client import StreamClient
 from tests.whole_server.virtual_loop import VirtualPolicy
 from tests.whole_server.world import World
 
@@ -64,13 +69,17 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     _log_to(world)
     gateways = [Place(f"gateway-{number}", number) for number in range(_NUM_GATEWAYS)]
     orchestrators = [Place(f"orchestrator-{number}", number) for number in range(_NUM_ORCHESTRATORS)]
-    troupe = Troupe(world, network, folder, [*gateways, *orchestrators])
+    shape = random.Random(f"shape {seed}").choice(SHAPES)
+    plane = replicas.prepare(world)
+    troupe = Troupe(world, network, folder, [*gateways, *orchestrators], shape, plane.forks)
     ledger = Ledger()
     for place in troupe.places:
         troupe.start(place)
     until_s = world.elapsed_s + _FAULTS_S
     ports = [place.port for place in gateways]
     clients = [Client(world, ledger, number + 1, seed, ports, until_s).start() for number in range(_NUM_CLIENTS)]
+    streams = StreamClient(world, seed, ports, until_s)
+    clients.append(streams.start())
     releases = Releases(world, seed, ports, folder, until_s, observed.known_s)
     clients += releases.start()
     plan = FaultPlan(world, troupe, disk, until_s)
@@ -92,12 +101,13 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     except Exception as error:
         wrong.append(f"{type(error).__name__}: {error}")
     ledger.num_other_jobs = releases.num_jobs
-    wrong += faults_of(troupe, ledger, clients, observed, plan.happened) + stale.wrong
-    wrong += releases.wrong
+    wrong += faults_of(troupe, ledger, clients, observed, plan.happened) + faults_of_replicas(observed, plane, shape)
+    wrong += streams.faults() + releases.wrong + stale.wrong
     if num_lines > _MAX_LINES:
         wrong.append(f"{num_lines} lines of log, expected at most {_MAX_LINES}")
     return {
         "seed": seed,
+        "shape": shape.name,
         "wrong": wrong,
         "virtual_s": round(world.elapsed_s, 3),
         "steps": world.num_steps,
@@ -105,8 +115,7 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
         "faults": dict(plan.counts),
         "leads": observed.num_leads,
         "changes": releases.num_changes,
-        "outcomes": dict(ledger.outcomes()),
-        "slowest_calm_s": max((each.ended_s - each.sent_s for each in ledger.exchanges if each.is_calm), default=0.0),
+        "outcomes": dict(ledger.outcomes() + streams.outcomes()),
     }
 
 

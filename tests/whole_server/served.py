@@ -14,21 +14,38 @@ Number = Int[np.ndarray, ""]
 Numbers = Int[np.ndarray, " batch"]
 
 
-@dyorc.program(in_process=True, max_batch_size=8)
+@dyorc.program(
+    max_batch_size=8,
+    autoscaling_config={
+        "min_replicas": 1,
+        "max_replicas": 3,
+        "target_ongoing_requests": 1,
+        "downscale_delay_s": 1.0,
+        "cold_delay_s": 2.0,
+    },
+)
 def squares(x: Numbers) -> Numbers:
     """Squares, in a few milliseconds."""
     time.sleep(0.002 + 0.001 * len(x))
     return x * x
 
 
-@dyorc.program(in_process=True, max_batch_size=4)
-def halves(x: Numbers) -> Numbers:
-    """Halves, slowly."""
-    time.sleep(0.02)
-    return x // 2
+@dyorc.program(max_batch_size=4, num_replicas=2)
+class Halves:
+    """Loads for a while, and halves slowly."""
+
+    def __init__(self) -> None:
+        time.sleep(0.3)
+
+    def __call__(self, x: Numbers) -> Numbers:
+        time.sleep(0.02)
+        return x // 2
 
 
-@dyorc.program(in_process=True, max_batch_size=4, pure=False)
+halves = Halves()
+
+
+@dyorc.program(max_batch_size=4, pure=False)
 def write_down(x: Numbers) -> Numbers:
     """Has an effect."""
     time.sleep(0.001)
@@ -76,7 +93,7 @@ async def left(x: Number) -> Number:
     return squares(x)
 
 
-@dyorc.program(in_process=True, max_batch_size=4)
+@dyorc.program(max_batch_size=4, num_replicas=2)
 def doubles(x: Int[np.ndarray, "batch n"]) -> Int[np.ndarray, "batch n"]:
     """Doubles what is too large for a message."""
     time.sleep(0.003)

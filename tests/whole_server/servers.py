@@ -13,29 +13,31 @@ from dyorc.gateway.http import http_server
 from dyorc.server import orchestrator_process
 from dyorc.server.gateway_process import serve_gateway
 from dyorc.server.stop_signals import StopSignals
+from tests.whole_server import served, streamed
 from tests.whole_server.kept_routes import keep_routes
 from tests.whole_server.network import Network, VirtualSocket
-from tests.whole_server.served import TARGETS
+from tests.whole_server.replica_processes import VirtualForks
+from tests.whole_server.shapes import Shape
 from tests.whole_server.world import ProcessState, VirtualProcess, World
 
 LEASE_S = 3.0
 JOB_LEASE_S = 2.0
 """Shorter than most stops, so that claims of jobs are lost."""
 FIRST_PORT = 7001
+_TARGETS = (*served.TARGETS, *streamed.TARGETS)
 
 
-def settings_in(folder: str, port: int) -> Settings:
+def settings_in(folder: str, port: int, shape: Shape) -> Settings:
     """Returns the settings of a server whose store and arenas are in a folder."""
     return Settings.model_validate(
         {
-            "in_process": True,
+            **shape.settings({"code_folders": (folder,)}),
             "store": f"sqlite://{folder}/store.db",
             "cluster": {"lease_s": LEASE_S},
             "jobs": {"lease_s": JOB_LEASE_S},
             "transport": {"arena_folder": folder, "arena_bytes": 2**22, "inline_limit_bytes": 256},
             "gateway": {"port": port, "grpc": False, "drain_timeout_s": 5.0},
             "telemetry": {"page": False, "metrics": False},
-            "deployment": {"code_folders": (folder,)},
         }
     )
 
@@ -88,6 +90,8 @@ class Troupe:
 
     Attributes:
         places: Gateways first.
+        shape: Where programs run.
+        forks: What starts the processes of replicas.
         exits: How processes ended that were not killed.
     """
 
@@ -95,6 +99,8 @@ class Troupe:
     network: Network
     folder: str
     places: list[Place]
+    shape: Shape
+    forks: VirtualForks
     exits: list[str] = field(default_factory=list[str])
 
     def start(self, place: Place) -> None:
@@ -116,13 +122,13 @@ class Troupe:
 
     async def _run_gateway(self, place: Place) -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
-        async with serve_gateway(settings_in(self.folder, place.port)) as server:
+        async with serve_gateway(settings_in(self.folder, place.port, self.shape)) as server:
             self.world.log("listens", url=server.url)
             place.end = lambda: loop.call_soon_threadsafe(stop.set)
             await stop.wait()
 
     async def _run_orchestrator(self, place: Place) -> None:
         console = Console(file=io.StringIO())
-        settings, signals, loop = settings_in(self.folder, 0), StopSignals(), asyncio.get_running_loop()
+        settings, signals, loop = settings_in(self.folder, 0, self.shape), StopSignals(), asyncio.get_running_loop()
         place.end = lambda: loop.call_soon_threadsafe(signals.receive)
-        await signals.run(lambda has_started: orchestrator_process.serve_group(TARGETS, settings, console, signals, has_started))
+        await signals.run(lambda has_started: orchestrator_process.serve_group(_TARGETS, settings, console, signals, has_started))

@@ -10,6 +10,7 @@ import hashlib
 import heapq
 import itertools
 import random
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -61,6 +62,13 @@ class VirtualProcess:
         self.on_end: list[Callable[[], None]] = []
         self.on_stop: list[Callable[[], None]] = []
         self.held: list[VirtualThread] = []
+
+    @property
+    def wait_status(self) -> int:
+        """How it ended, as `os.waitpid` says it."""
+        if self.was_killed:
+            return signal.SIGKILL
+        return 0 if self.exit == "ended" else 1 << 8
 
     def __repr__(self) -> str:
         return self.name

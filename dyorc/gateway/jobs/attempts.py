@@ -13,6 +13,7 @@ from dyorc.errors import (
     EffectLostError,
     ExecutionError,
     ScaledToZeroError,
+    UnknownModelError,
     UnsupportedError,
 )
 from dyorc.gateway.admission import Ticket
@@ -22,7 +23,7 @@ from dyorc.gateway.codec.inference_json import decode_request
 from dyorc.gateway.codec.json_outputs import encode_response
 from dyorc.gateway.copies import join_buffers
 from dyorc.gateway.infer_request import InferRequest
-from dyorc.gateway.jobs.job_json import job_error, trace_of
+from dyorc.gateway.jobs.job_json import job_error, read_head, trace_of
 from dyorc.gateway.origins import Arrival, steps_of
 from dyorc.gateway.request_ids import Ids
 from dyorc.gateway.request_memory import RequestMemory
@@ -73,8 +74,25 @@ class Attempts:
             raise UnsupportedError("a job cannot use shared memory of its client, which may be gone when it runs") from error
 
     def is_repeatable(self, claim: Claim) -> bool:
-        """Returns whether a job that may have run can safely run again: each program is pure or idempotent."""
-        return self._service.catalog.models[claim.job.model_name].is_repeatable
+        """Returns whether a job that may have run can safely run again: each program of its version is pure or idempotent. Of a
+        version that is gone nobody knows."""
+        model = self._service.catalog.versions.get(claim.job.model_name, {}).get(claim.job.model_version)
+        return model is not None and model.is_repeatable
+
+    def _model_of(self, claim: Claim) -> Model:
+        """Returns the version that a job runs: the one that it got when it was submitted. If that has left meanwhile, and the
+        client has named none, the version that requests get now.
+
+        Raises:
+            UnknownModelError: If there is none.
+        """
+        job, catalog = claim.job, self._service.catalog
+        try:
+            return catalog.model(job.model_name, job.model_version)
+        except UnknownModelError:
+            if read_head(claim.body).model_version is not None:
+                raise
+            return catalog.model(job.model_name)
 
     async def run(self, claim: Claim, ticket: Ticket) -> Ending:
         """Makes an attempt, unless there have been too many."""
@@ -100,13 +118,12 @@ class Attempts:
             return Outcome(num_attempts=num_attempts, error=job_error(error))
 
     async def _infer(self, claim: Claim, ticket: Ticket, arrival: Arrival) -> Body:
-        job = claim.job
-        model = self._service.catalog.model(job.model_name, job.model_version)
+        model = self._model_of(claim)
         ticket.sender = KnownSender(arrival.ids)
         with self.memory() as memory:
             request = self.read(claim.body, model, memory)
             origins = self._service.origins
-            origin = origins.of(request, arrival.traced_as(origins.traced_below(trace_of(job))), is_named=True)
+            origin = origins.of(request, arrival.traced_as(origins.traced_below(trace_of(claim.job))), is_named=True)
 
             def take(arrays: list[Any]) -> Body:
                 parts, json_bytes = encode_response(model, request.request_id, request.outputs, arrays, steps_of(request, origin))

@@ -6,11 +6,11 @@ import msgspec
 import orjson
 
 from dyorc.core.trace_context import TraceContext
-from dyorc.errors import DyOrcError, InternalError
+from dyorc.errors import DyOrcError, InternalError, InvalidInputError
 from dyorc.gateway.codec.http_errors import status_of
 from dyorc.gateway.tenants import Tenant
-from dyorc.protocol.wire_errors import ErrorBody
-from dyorc.store.base import JobError, StoredJob
+from dyorc.protocol.wire_errors import ErrorBody, reason_of_json
+from dyorc.store.base import Body, JobError, StoredJob
 
 
 class _Terms(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -74,3 +74,39 @@ def trace_of(job: StoredJob) -> TraceContext | None:
 
 def _terms(job: StoredJob) -> _Terms:
     return msgspec.json.decode(job.terms or "{}", type=_Terms)
+
+
+_UNREAD = msgspec.Raw()
+
+
+class JobHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The fields of a job's JSON besides its request, whose fields are checked later."""
+
+    model_name: str
+    model_version: str | None = None
+    webhook: str | None = None
+    ttl_s: float | None = None
+    id: msgspec.Raw = _UNREAD
+    parameters: msgspec.Raw = _UNREAD
+    inputs: msgspec.Raw = _UNREAD
+    outputs: msgspec.Raw = _UNREAD
+
+
+_head_decoder = msgspec.json.Decoder(JobHead)
+
+
+def read_head(body: Body) -> JobHead:
+    """Reads the fields of a job's JSON that are not its request.
+
+    Raises:
+        InvalidInputError: If it is no job.
+    """
+    try:
+        return _head_decoder.decode(memoryview(body.data)[: body.json_bytes])
+    except RecursionError as error:
+        raise InvalidInputError("the job's JSON is nested too deeply") from error
+    except msgspec.ValidationError as error:
+        fields = JobHead.__struct_fields__
+        raise InvalidInputError(f"the job's JSON is not a job: {error}; the fields of a job are {list(fields)}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"the job's {reason_of_json(error)}") from error

@@ -6,13 +6,12 @@ from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from typing import Any, Self
 
-import msgspec
 import structlog
 
 from dyorc.config import JobsConfig
 from dyorc.core.trace_context import TraceContext
 from dyorc.errors import CapacityError, InvalidInputError, StoreError, UnsupportedError
-from dyorc.gateway.jobs.job_json import terms_of
+from dyorc.gateway.jobs.job_json import read_head, terms_of
 from dyorc.gateway.jobs.runner import JobRunner
 from dyorc.gateway.jobs.webhooks import Webhooks, check_webhook
 from dyorc.gateway.origins import Tracing
@@ -20,7 +19,6 @@ from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import Tenant
 from dyorc.protocol.header_names import Header
 from dyorc.protocol.job_records import JobState
-from dyorc.protocol.wire_errors import reason_of_json
 from dyorc.store.base import Body, JobStore, NewJob, StoredJob, new_id
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.readings import Readings
@@ -30,25 +28,6 @@ _log = structlog.get_logger("dyorc.jobs")
 
 _POLL_S = 0.5
 """How often the store is checked while a client waits for a job, since another server may have ended it."""
-
-
-_UNREAD = msgspec.Raw()
-
-
-class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The fields of a job's JSON besides its request, whose fields are checked later."""
-
-    model_name: str
-    model_version: str | None = None
-    webhook: str | None = None
-    ttl_s: float | None = None
-    id: msgspec.Raw = _UNREAD
-    parameters: msgspec.Raw = _UNREAD
-    inputs: msgspec.Raw = _UNREAD
-    outputs: msgspec.Raw = _UNREAD
-
-
-_head_decoder = msgspec.json.Decoder(_Head)
 
 
 class Jobs:
@@ -131,7 +110,7 @@ class Jobs:
             DyOrcError: See `InferenceService.model` and `decode_request`; 503 if the store cannot be used.
         """
         store, began_ns = self._open_store(), time.monotonic_ns()
-        head = _read_head(body)
+        head = read_head(body)
         model = self.service.model(tenant, head.model_name, head.model_version, headers)
         if model.is_streaming:
             raise UnsupportedError(f"model {model.name!r} answers in parts, which a job cannot keep; ask for it by infer_stream")
@@ -268,18 +247,6 @@ def _send_span(tracing: Tracing, job: StoredJob, trace: TraceContext, caller: Tr
             attributes=attributes,
         )
     )
-
-
-def _read_head(body: Body) -> _Head:
-    try:
-        return _head_decoder.decode(memoryview(body.data)[: body.json_bytes])
-    except RecursionError as error:
-        raise InvalidInputError("the job's JSON is nested too deeply") from error
-    except msgspec.ValidationError as error:
-        fields = _Head.__struct_fields__
-        raise InvalidInputError(f"the job's JSON is not a job: {error}; the fields of a job are {list(fields)}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"the job's {reason_of_json(error)}") from error
 
 
 async def _wait(event: asyncio.Event, timeout_s: float) -> None:

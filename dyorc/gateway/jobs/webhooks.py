@@ -20,7 +20,7 @@ from dyorc.errors import InvalidInputError, StoreError
 from dyorc.gateway.jobs.job_json import job_bytes, trace_of
 from dyorc.protocol import media_types
 from dyorc.protocol.header_names import SIGNATURE, TRACEPARENT, TRACESTATE
-from dyorc.store.base import DueWebhook, JobStore
+from dyorc.store.base import MAX_DELAY_S, DueWebhook, JobStore
 
 _log = structlog.get_logger("dyorc.jobs")
 
@@ -29,7 +29,6 @@ _MAX_AT_ONCE = 16
 _MAX_URL_CHARS = 2048
 _POLL_S = 1.0
 _FIRST_DELAY_S = 1.0
-_MAX_DELAY_S = 3600.0
 
 
 def check_webhook(url: str, config: JobsConfig) -> None:
@@ -140,7 +139,7 @@ class Webhooks:
             _log.warning("webhook_given_up", job=job.id, failure=failure)
             await self._store.webhook_done(job.id)
         else:
-            delay_s = min(_MAX_DELAY_S, _FIRST_DELAY_S * 2.0 ** min(delivery.num_attempts, 20)) * random.uniform(0.5, 1.0)
+            delay_s = min(MAX_DELAY_S, _FIRST_DELAY_S * 2.0 ** min(delivery.num_attempts, 20)) * random.uniform(0.5, 1.0)
             await self._store.webhook_failed(job.id, delay_s)
 
     async def _send(self, delivery: DueWebhook) -> str | None:

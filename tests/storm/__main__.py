@@ -1,0 +1,75 @@
+"""Runs the storm over all shapes by turns.
+
+``python -m tests.storm [--minutes N | --faults N] [--shape NAME]... [--seed N] [--card FOLDER]``. Time is shared out evenly among
+the shapes. Progress goes to standard error, the last line of standard output is one JSON object, and the exit status is 1 if any
+figure is beyond its bound. SIGINT and SIGTERM end it after the fault of the moment. With `--card`, figures are added to those of
+this day in that folder, as JSON and as a page.
+"""
+
+import argparse
+import datetime
+import json
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from tests.shared_folders import own_arena_folder
+from tests.storm import scorecard
+from tests.storm.driver import ShapeResult, storm, tell
+from tests.storm.shapes import SHAPES, make_shape
+
+
+def main() -> None:
+    """Runs and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--faults", type=int, help="this many for each shape, however long that takes")
+    parser.add_argument("--shape", action="append", choices=sorted(SHAPES), help="may be repeated; by default all")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--clients", type=int, default=4, help="at each entrance")
+    parser.add_argument("--card", type=Path, help="folder to which a scorecard of this day is written")
+    options = parser.parse_args()
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):  # what has come so far is written down, and all that was started ends
+        signal.signal(number, lambda *_: stopping.set())  # pyright: ignore[reportUnknownLambdaType]
+    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as folder, own_arena_folder():
+        tempfile.tempdir = folder  # what others leave in the common one is not ours
+        card = _run(options, stopping)
+    if options.card:
+        scorecard.add_to_day(card, options.card, datetime.datetime.now(datetime.UTC).date())
+    violations = scorecard.violations_of(card)
+    print(json.dumps(card | {"violations": violations}))
+    sys.exit(bool(violations))
+
+
+def _run(options: argparse.Namespace, stopping: threading.Event) -> scorecard.Card:
+    names = options.shape or list(SHAPES)
+    results: list[ShapeResult] = []
+    skipped: dict[str, str] = {}
+    left_s = options.minutes * 60.0
+    for at, name in enumerate(names):
+        if stopping.is_set():
+            break
+        shape = make_shape(name, random.Random(f"{name} {options.seed} details"))
+        if reason := shape.why_not:
+            skipped[name] = reason
+            tell(f"{name}: skipped: {reason}")
+            continue
+        began_s = time.monotonic()
+        over_s = began_s + left_s / (len(names) - at)
+
+        def is_over(num_strikes: int, over_s: float = over_s) -> bool:
+            is_enough = num_strikes >= options.faults if options.faults else time.monotonic() >= over_s
+            return stopping.is_set() or is_enough
+
+        results.append(storm(shape, options.seed, is_over, options.clients))
+        left_s = max(0.0, left_s - (time.monotonic() - began_s))
+    return scorecard.card_of(results, skipped)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""What the storm knows of a shape and of a fault, and no more."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+CONNECTION = "connection"
+"""The code of a request whose connection broke, or could not be made."""
+
+
+@dataclass(frozen=True)
+class Entrance:
+    """Where clients ask.
+
+    Attributes:
+        url: The same after a restart as before.
+        grpc_address: So is this; empty without gRPC.
+        entered: Puts the calling thread where the address means something: into a network namespace, say.
+    """
+
+    url: str
+    grpc_address: str = ""
+    entered: Callable[[], AbstractContextManager[None]] = nullcontext
+
+
+@dataclass(kw_only=True)
+class Fault:
+    """What happens to a shape once.
+
+    Attributes:
+        name: What it is called on the scorecard, such as ``kill gateway``.
+        apply: Does the harm, for as long as it lasts.
+        end: Returns once all is as before: what has ended is started again.
+        bound_s: How long after the beginning every client has to be answered again, as the documentation says.
+        codes: Errors with which requests may fail meanwhile.
+        cuts: Entrances whose connections may break.
+        pids: Processes whose connections may break, where several share an entrance. None: any of the entrance.
+        is_unnoticed: Whether clients are answered while it lasts.
+        is_graceful: Whether an answer is owed to requests that began before it.
+    """
+
+    name: str
+    apply: Callable[[], object]
+    end: Callable[[], object] = lambda: None
+    bound_s: float
+    codes: Collection[str] = ()
+    cuts: Collection[int] = ()
+    pids: list[int] | None = None
+    is_unnoticed: bool = False
+    is_graceful: bool = False
+
+
+@dataclass
+class Findings:
+    """What a shape has found wrong with its own processes, in words."""
+
+    leaks: list[str] = field(default_factory=list[str])
+    faults: list[str] = field(default_factory=list[str])
+
+
+class Shape(ABC):
+    """A way to run DyOrc.
+
+    Attributes:
+        name: What it is called on the scorecard.
+        entrances: Where clients ask; known once it has started.
+        folder: Where effects leave their lines.
+        arena_folder: Where its processes share memory; None if it does not know.
+        findings: What was wrong with its processes so far.
+    """
+
+    name: str
+    folder: Path
+    arena_folder: Path | None = None
+    entrances: Sequence[Entrance]
+
+    def __init__(self) -> None:
+        self.findings = Findings()
+
+    @abstractmethod
+    def start(self) -> None:
+        """Returns once requests are answered."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Ends all by SIGTERM, as its users do, looks at what is left behind, and removes it. Works after half a start, too."""
+
+    @abstractmethod
+    def faults(self) -> Mapping[str, Callable[[], Fault]]:
+        """Returns what can happen to it, by name."""
+
+    @property
+    def costly(self) -> frozenset[str]:
+        """Faults that end the only server. They are drawn less often, since each costs the time of a start."""
+        return frozenset[str]()
+
+    @property
+    def meanwhile(self) -> frozenset[str]:
+        """Faults that may happen while another one lasts."""
+        return frozenset({"full disk", "clock"})
+
+    @abstractmethod
+    def pids(self) -> dict[str, list[int]]:
+        """Returns its processes by their kinds."""
+
+    @property
+    @abstractmethod
+    def num_log_lines(self) -> int:
+        """How many lines its processes have printed so far, but for what each says at its start."""
+
+    @property
+    @abstractmethod
+    def log_tail(self) -> str:
+        """The last lines, for people."""
+
+    @property
+    def why_not(self) -> str:
+        """What keeps this machine from running it; empty if nothing does."""
+        return ""
+
+
+def footprint(pid: int) -> tuple[int, int]:
+    """Returns how many descriptors and threads a process has; zeros if it has ended."""
+    try:
+        process = psutil.Process(pid)
+        return process.num_fds(), process.num_threads()
+    except psutil.Error:
+        return 0, 0

@@ -1,0 +1,201 @@
+"""Strikes a shape again and again, and says what came of it."""
+
+import contextlib
+import gc
+import random
+import sys
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+
+from tests.deadlines import wait_until
+from tests.leaks import Footprint
+from tests.storm.clients import REQUEST_S, Clients, Ledger
+from tests.storm.contract import Shape
+from tests.storm.judgement import LINGER_S, Settlement, Strike, footprints, grown, left_in_memory, settle
+
+_MAX_PAUSE_S = 0.3
+_TOGETHER_PERCENT = 10
+"""Of the faults: another happens before the first is over."""
+_USUAL_WEIGHT = 4
+"""How much oftener a fault is drawn than a costly one."""
+_MAX_TOGETHER_S = 0.5
+_OUTAGE_S = 90.0
+"""No client waits longer for service than this beyond its bound."""
+_CALM_FACTOR = 5.0
+"""How many times longer than just before a fault clients may be waiting after it, beside its bound."""
+_LEAKS_S = 10.0
+_NUM_SHOWN = 15
+
+
+@dataclass
+class ShapeResult:
+    """All that a storm over a shape has shown.
+
+    Attributes:
+        broken: What was wrong with its processes, for people.
+    """
+
+    shape: str
+    strikes: list[Strike]
+    settlement: Settlement
+    leaks: list[str]
+    wrong: list[str]
+    num_requests: int
+    num_answers: int
+    seconds: float
+    broken: list[str] = field(default_factory=list[str])
+
+    @property
+    def violations(self) -> list[str]:
+        """Everything that must not have happened, for people; without what depends on how busy the machine is (`late`)."""
+        books = self.settlement
+        unexplained = [text for strike in self.strikes for text in strike.unexplained]
+        return [*self.wrong, *books.wrong, *books.lost, *books.doubled, *unexplained, *self.leaks, *self.broken]
+
+    @property
+    def late(self) -> list[str]:
+        """Faults after which clients were answered again later than is promised."""
+        return [
+            f"{' and '.join(strike.names)}: answered again after {strike.back_s} s, expected at most {strike.bound_s:.1f} s"
+            for strike in self.strikes
+            if strike.is_late
+        ]
+
+
+class Storm:
+    """Strikes a shape that runs, under load.
+
+    Args:
+        chance: Decides what happens, and when.
+    """
+
+    def __init__(self, shape: Shape, clients: Clients, ledger: Ledger, chance: random.Random) -> None:
+        self._shape = shape
+        self._clients = clients
+        self._ledger = ledger
+        self._chance = chance
+        self._num_judged = 0
+        self.strikes: list[Strike] = []
+
+    @property
+    def is_over(self) -> bool:
+        """Whether going on makes no sense: there was a wrong answer, or there is no service."""
+        return bool(self._ledger.wrong) or any(strike.back_s is None for strike in self.strikes)
+
+    def strike(self) -> None:
+        """Lets one fault happen, sometimes with another, and waits until every client is answered again."""
+        chance, shape = self._chance, self._shape
+        time.sleep(chance.uniform(0, _MAX_PAUSE_S))
+        possible = shape.faults()
+        weights = [1 if name in shape.costly else _USUAL_WEIGHT for name in sorted(possible)]
+        names = chance.choices(sorted(possible), weights)
+        others = sorted(shape.meanwhile & possible.keys() - set(names))
+        if others and chance.randrange(100) < _TOGETHER_PERCENT:
+            names.append(chance.choice(others))
+        calm_s = self._calm_s()
+        faults = [possible[name]() for name in names]
+        num_lines, began_s = shape.num_log_lines, time.monotonic()
+        bound_s = sum(fault.bound_s for fault in faults) + _CALM_FACTOR * calm_s
+        strike = Strike([fault.name for fault in faults], began_s, bound_s)
+        for at, fault in enumerate(faults):
+            if at:
+                time.sleep(chance.uniform(0, _MAX_TOGETHER_S))
+            fault.apply()
+        # What ends gracefully answers until it has ended.
+        struck_s = began_s if all(fault.is_unnoticed for fault in faults) else time.monotonic()
+        for fault in faults:
+            fault.end()
+        back_at_s = self._clients.wait_for_all(struck_s, strike.bound_s + _OUTAGE_S)
+        time.sleep(LINGER_S)
+        strike.back_s = None if back_at_s is None else round(back_at_s - began_s, 2)
+        outcomes = self._ledger.outcomes[self._num_judged :]
+        self._num_judged += len(outcomes)
+        strike.judge(outcomes, faults)
+        strike.num_lines = shape.num_log_lines - num_lines
+        self.strikes.append(strike)
+        self._tell(strike)
+
+    def _calm_s(self) -> float:
+        """Returns how long it takes now until every client is answered: on a busy machine long, whatever happens."""
+        began_s = time.monotonic()
+        return (self._clients.wait_for_all(began_s, _OUTAGE_S) or began_s + _OUTAGE_S) - began_s
+
+    def _tell(self, strike: Strike) -> None:
+        failed = ", ".join(f"{number} {code}" for code, number in strike.failed.items()) or "none"
+        name = f"{self._shape.name} {len(self.strikes)}: {' and '.join(strike.names)}"
+        tell(
+            f"{name}: answered again after {strike.back_s} s, bound {strike.bound_s:.0f}, failed: "
+            f"{failed}, unexplained: {len(strike.unexplained)}, {self._num_judged} requests so far"
+        )
+        for text in strike.unexplained[:3]:
+            tell(f"   {text}")
+
+
+def storm(shape: Shape, seed: int, is_time_over: Callable[[int], bool], num_clients: int) -> ShapeResult:
+    """Runs a whole storm over a shape.
+
+    Args:
+        is_time_over: Asked before each strike with the number of strikes so far.
+        num_clients: At each entrance.
+    """
+    chance, ledger, started_s = random.Random(f"{shape.name} {seed}"), Ledger(), time.monotonic()
+    leaks, broken, strikes, books = list[str](), list[str](), list[Strike](), Settlement()
+    try:
+        with _no_leaks():
+            try:
+                shape.start()
+                tell(f"{shape.name}: started after {time.monotonic() - started_s:.1f} s")
+                with Clients(list(shape.entrances), shape.folder, ledger, num_clients, seed) as clients:
+                    current = Storm(shape, clients, ledger, chance)
+                    strikes = current.strikes
+                    if clients.wait_for_all(time.monotonic(), _OUTAGE_S) is None:
+                        broken.append("not all clients were answered before anything happened")
+                    before = footprints(shape)
+                    while not (broken or current.is_over or is_time_over(len(strikes))):
+                        current.strike()
+                    with clients.paused(REQUEST_S + LINGER_S) as waiting:
+                        broken += [f"client {client} still waits for an answer" for client in waiting]
+                        leaks += left_in_memory(shape)
+                        leaks += grown(before, footprints(shape))
+                books = settle(shape, ledger)
+            finally:
+                shape.stop()
+    except AssertionError as error:
+        broken.append(str(error)[:2000])
+    leaks += shape.findings.leaks
+    broken += shape.findings.faults
+    num_answers = sum(not outcome.code for outcome in ledger.outcomes)
+    seconds = round(time.monotonic() - started_s, 1)
+    result = ShapeResult(shape.name, strikes, books, leaks, ledger.wrong, len(ledger.outcomes), num_answers, seconds, broken)
+    if violations := [*result.violations, *result.late]:
+        tell("\n".join([*violations[:_NUM_SHOWN], shape.log_tail]))
+    return result
+
+
+@contextlib.contextmanager
+def _no_leaks() -> Generator[None]:
+    """Fails if this process keeps descriptors, threads, children or temporary folders. Shared memory is looked at where it is, by
+    shapes and servers, since others of this machine use it meanwhile.
+
+    Raises:
+        AssertionError: Names each thing.
+    """
+    before = Footprint.now()
+    yield
+    gc.collect()
+    left: list[str] = []
+
+    def are_gone() -> bool:
+        left[:] = [line for line in Footprint.now().since(before) if not line.startswith("shared memory")]
+        return not left
+
+    try:
+        wait_until(are_gone, "what was started has gone", _LEAKS_S)
+    except AssertionError:
+        raise AssertionError("left behind: " + "; ".join(left)) from None
+
+
+def tell(text: str) -> None:
+    """Prints a line of progress."""
+    print(text, file=sys.stderr, flush=True)

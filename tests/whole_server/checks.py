@@ -1,7 +1,5 @@
 """What must hold at the end of a run."""
 
-import contextlib
-import sqlite3
 from collections import Counter
 from collections.abc import Sequence
 
@@ -11,11 +9,13 @@ from dyorc.gateway.service import InferenceService
 from dyorc.leader_election.leadership import Leadership
 from dyorc.orchestrator.orchestrator import Orchestrator
 from tests.whole_server.clients import JOB_TIMEOUT_S, TIMEOUT_S, Exchange, Ledger
+from tests.whole_server.disk import job_states
 from tests.whole_server.explanations import Fault, causes_between, is_explained, may_lose_effects
 from tests.whole_server.observed import Observed
 from tests.whole_server.outside import EFFECTS
 from tests.whole_server.served import PLAIN, WITH_EFFECTS
 from tests.whole_server.servers import Troupe
+from tests.whole_server.virtual_redis import VirtualRedis
 from tests.whole_server.world import VirtualProcess
 
 _FINAL = ("succeeded", "failed", "cancelled")
@@ -31,11 +31,13 @@ has lost its gateway; a connection that was cut is found out by a second try (1 
 
 
 def faults_of(
-    troupe: Troupe, ledger: Ledger, clients: list[VirtualProcess], observed: Observed, faults: Sequence[Fault]
-) -> list[str]:
+    troupe: Troupe, ledger: Ledger, clients: list[VirtualProcess], observed: Observed, redis: VirtualRedis | None,
+    faults: Sequence[Fault],
+) -> list[str]:  # fmt: skip
     """Returns what is wrong, a sentence each.
 
     Args:
+        redis: The store; None if that is SQLite.
         faults: What was done to the servers.
     """
     wrong: list[str] = []
@@ -49,13 +51,12 @@ def faults_of(
     wrong += [f"{client.name} failed: {client.exit}" for client in clients if client.exit not in ("ended", "")]
     wrong += [f"a server ended by itself: {text}" for text in troupe.exits if not any(known in text for known in _MAY_EXIT_WITH)]
     wrong += [f"job {name} has ended {number} times" for name, number in observed.job_ends.items() if number > 1]
-    return wrong + observed.wrong + _faults_of_jobs(troupe, ledger) + _faults_at_rest(observed)
+    return wrong + observed.wrong + _faults_of_jobs(troupe, ledger, redis) + _faults_at_rest(observed)
 
 
-def _faults_of_jobs(troupe: Troupe, ledger: Ledger) -> list[str]:
+def _faults_of_jobs(troupe: Troupe, ledger: Ledger, redis: VirtualRedis | None) -> list[str]:
     """Every job that was accepted has ended, with its client's knowledge or without."""
-    with contextlib.closing(sqlite3.connect(f"{troupe.folder}/store.db")) as connection:
-        states = dict(connection.execute("SELECT id, state FROM jobs").fetchall())
+    states = job_states(troupe.folder) if redis is None else redis.job_states()
     wrong = [f"job {name} is {state} at rest" for name, state in states.items() if state not in _FINAL]
     accepted = [exchange for exchange in ledger.exchanges if exchange.job_id]
     num_unknown = len(states.keys() - {exchange.job_id for exchange in accepted})

@@ -148,7 +148,7 @@ class FaultPlan:
 
     def _part(self) -> str:
         one, other = self._victim(), self._place().process
-        if one is None or other is None or _kind_of(other) != "orchestrator" or _kind_of(one) == "orchestrator":
+        if one is None or other is None or _kind_of(other) not in ("orchestrator", "redis") or _kind_of(one) == _kind_of(other):
             return ""
         self._world.log("parts", one=one.name, other=other.name)
         self._troupe.network.part(one, other)
@@ -179,6 +179,6 @@ class FaultPlan:
 
 
 def _kind_of(process: VirtualProcess) -> str:
-    """Returns ``gateway``, ``orchestrator`` or ``replica``."""
+    """Returns ``gateway``, ``orchestrator``, ``redis`` or ``replica``."""
     kind = process.name.partition("-")[0]
-    return kind if kind in ("gateway", "orchestrator") else "replica"
+    return kind if kind in ("gateway", "orchestrator", "redis") else "replica"

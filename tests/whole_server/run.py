@@ -30,10 +30,13 @@ from tests.whole_server.shapes import SHAPES
 from tests.whole_server.stale_leaders import StaleLeaders
 from tests.whole_server.stream_client import StreamClient
 from tests.whole_server.virtual_loop import VirtualPolicy
+from tests.whole_server.virtual_redis import URL, VirtualRedis
 from tests.whole_server.world import World
 
 _NUM_GATEWAYS = _NUM_ORCHESTRATORS = 2
 _NUM_CLIENTS = 3
+_REDIS_RATIO = 0.5
+"""How often the store is a Redis."""
 _FAULTS_S = 15.0
 _MAX_S = 120.0
 _MAX_LINES = 3000
@@ -71,7 +74,10 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     orchestrators = [Place(f"orchestrator-{number}", number) for number in range(_NUM_ORCHESTRATORS)]
     shape = random.Random(f"shape {seed}").choice(SHAPES)
     plane = replicas.prepare(world)
-    troupe = Troupe(world, network, folder, [*gateways, *orchestrators], shape, plane.forks)
+    redis = VirtualRedis(observed) if random.Random(f"store {seed}").random() < _REDIS_RATIO else None
+    places = [*gateways, *orchestrators, *([] if redis is None else [Place("redis-0", 0)])]
+    store = f"sqlite://{folder}/store.db" if redis is None else URL
+    troupe = Troupe(world, network, folder, store, places, None if redis is None else redis.serve, shape, plane.forks)
     ledger = Ledger()
     for place in troupe.places:
         troupe.start(place)
@@ -101,7 +107,9 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     except Exception as error:
         wrong.append(f"{type(error).__name__}: {error}")
     ledger.num_other_jobs = releases.num_jobs
-    wrong += faults_of(troupe, ledger, clients, observed, plan.happened) + faults_of_replicas(observed, plane, shape)
+    wrong += faults_of(troupe, ledger, clients, observed, redis, plan.happened) + faults_of_replicas(
+        observed, redis, plane, shape
+    )
     wrong += streams.faults() + releases.wrong + stale.wrong
     if num_lines > _MAX_LINES:
         wrong.append(f"{num_lines} lines of log, expected at most {_MAX_LINES}")
@@ -110,6 +118,7 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
         "shape": shape.name,
         "wrong": wrong,
         "virtual_s": round(world.elapsed_s, 3),
+        "stores": {troupe.store.partition(":")[0]: 1},
         "steps": world.num_steps,
         "digest": world.digest,
         "faults": dict(plan.counts),

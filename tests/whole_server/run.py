@@ -107,9 +107,8 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     except Exception as error:
         wrong.append(f"{type(error).__name__}: {error}")
     ledger.num_other_jobs = releases.num_jobs
-    wrong += faults_of(troupe, ledger, clients, observed, redis, plan.happened) + faults_of_replicas(
-        observed, redis, plane, shape
-    )
+    wrong += faults_of(troupe, ledger, clients, observed, redis, plan.happened)
+    wrong += faults_of_replicas(observed, plane, shape)
     wrong += streams.faults() + releases.wrong + stale.wrong
     if num_lines > _MAX_LINES:
         wrong.append(f"{num_lines} lines of log, expected at most {_MAX_LINES}")

@@ -290,7 +290,7 @@ simulate-server: $(VENV)/.dev ## Run the whole server under SEEDS=N seeds in one
 	$(BIN)/python -m tests.whole_server $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),100))
 
 simulate-day: $(VENV)/.dev ## Run the whole server for HOURS=24 of virtual time, and see that nothing grows from hour to hour; the last line is JSON
-	$(BIN)/python -m tests.whole_server --day $(or $(HOURS),24)
+	$(BIN)/python -m tests.whole_server.day_command --hours $(or $(HOURS),24)
 
 soak: $(VENV)/.dev ## Ask cells and a server on Ray for MINUTES=60 while versions come and go: memory, files, sockets stay flat; the last line is JSON
 	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),60) --picture build/soak.svg

@@ -17,11 +17,17 @@ from collections import Counter
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from tests.whole_server.day import run_day
-from tests.whole_server.mutants import MUTANTS, UNNOTICED
+from tests.whole_server.mutants import MUTANTS as COORDINATION_MUTANTS
+from tests.whole_server.mutants import UNNOTICED
+from tests.whole_server.mutants_of_stores import STORE_MUTANTS
 from tests.whole_server.run import run_seed
 
-_NEEDED = ("anyio._backends._asyncio", "dyorc.cells.orchestrator_cell", "numpy.ma", "pydantic.v1", "rich._emoji_codes")
+MUTANTS = {**COORDINATION_MUTANTS, **STORE_MUTANTS}
+
+_NEEDED = (
+    "anyio._backends._asyncio", "dyorc.cells.orchestrator_cell", "dyorc.store.redis", "numpy.ma", "pydantic.v1",
+    "rich._emoji_codes",
+)  # fmt: skip
 """Modules that servers and clients import when they start; each child would import them again."""
 _LIMIT_S = 60
 """Of the processor's time, for a seed."""
@@ -55,11 +61,12 @@ class Child:
     def result(self) -> dict[str, Any]:
         """Returns what it saw, once it has ended."""
         os.close(self.descriptor)
-        _, status = os.waitpid(self.pid, 0)
+        _, status, usage = os.wait4(self.pid, 0)
         shutil.rmtree(self.folder, ignore_errors=True)
+        processor_s = usage.ru_utime + usage.ru_stime
         if not self._received:
-            return {"seed": self.seed, "wrong": [f"the child ended with status {status}"]}
-        return json.loads(self._received)
+            return {"seed": self.seed, "wrong": [f"the child ended with status {status}"], "processor_s": processor_s}
+        return json.loads(self._received) | {"processor_s": processor_s}
 
 
 def _be_child(seed: int, folder: str, descriptor: int, log_path: str | None, mutant: str) -> None:
@@ -121,14 +128,10 @@ def main(arguments: list[str]) -> int:
         metavar="NAME",
         help="make these mistakes, by default all, and see how soon each is noticed",
     )
-    parser.add_argument("--day", type=int, metavar="HOURS", help="run so many hours of virtual time")
-    parser.add_argument("--rate", type=float, default=0.2, help="of a day: requests a second, on average")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing is left behind
     for module in _NEEDED:
         importlib.import_module(module)
-    if options.day:
-        return run_day(options.day, options.rate, options.first)
     if options.mutants is not None:
         return _run_mutants(options.mutants or list(MUTANTS), options.first, options.jobs)
     if options.seed is not None:
@@ -178,13 +181,15 @@ def _run_one(seed: int, mutant: str) -> int:
 
 def _run_many(seeds: Sequence[int], num_children: int, mutant: str) -> int:
     began_s = shown_s = time.monotonic()
-    faults, outcomes = Counter[str](), Counter[str]()
-    virtual_s, num_steps, failed, num_done = 0.0, 0, list[int](), 0
+    faults, outcomes, stores = Counter[str](), Counter[str](), Counter[str]()
+    virtual_s, processor_s, num_steps, failed, num_done = 0.0, 0.0, 0, list[int](), 0
     for result in results(seeds, num_children, mutant=mutant):
         num_done += 1
         faults.update(result.get("faults", {}))
         outcomes.update(result.get("outcomes", {}))
+        stores.update(result.get("stores", {}))
         virtual_s += result.get("virtual_s", 0.0)
+        processor_s += result["processor_s"]
         num_steps += result.get("steps", 0)
         if result["wrong"]:
             failed.append(result["seed"])
@@ -200,7 +205,8 @@ def _run_many(seeds: Sequence[int], num_children: int, mutant: str) -> int:
     took_s = time.monotonic() - began_s
     figures = {
         "seeds": num_done, "failed": failed, "took_s": round(took_s, 1), "seeds_per_s": round(num_done / took_s, 2),
-        "virtual_s": round(virtual_s), "steps": num_steps, "faults": dict(sorted(faults.items())),
+        "processor_s": round(processor_s, 1), "virtual_s": round(virtual_s), "steps": num_steps,
+        "stores": dict(sorted(stores.items())), "faults": dict(sorted(faults.items())),
         "outcomes": dict(sorted(outcomes.items())),
     }  # fmt: skip
     print(json.dumps(figures))

@@ -5,14 +5,19 @@ NTP each hour. In the last minutes of each hour nobody asks: then nothing may be
 `dyorc`'s objects, the store's rows and its bytes are counted. Their trends over the hours have to be flat (`tests.soak.trends`).
 """
 
+import argparse
 import asyncio
 import contextlib
+import gc
+import importlib
 import json
+import logging
 import math
 import os
 import random
 import signal
 import sqlite3
+import sys
 import tempfile
 import time
 import traceback
@@ -21,20 +26,34 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NoReturn
 
+import structlog
+
 import dyorc
 from dyorc.client import Retries
 from dyorc.cluster.remote_backend import RemoteBackend
 from dyorc.errors import DyOrcError
 from dyorc.gateway.service import InferenceService
 from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.transport import link
 from tests.container_sizes import container_sizes
 from tests.soak.trends import MIN_CYCLES, Verdict, trend_of
+from tests.whole_server import replicas
+from tests.whole_server.disk import Disk
+from tests.whole_server.links import VirtualCarrier
+from tests.whole_server.network import Network
+from tests.whole_server.observed import Observed
 from tests.whole_server.outside import EFFECTS
-from tests.whole_server.run import Stage, collect_garbage
+from tests.whole_server.patches import seed_randomness
 from tests.whole_server.served import PLAIN, input_of, value_of
+from tests.whole_server.servers import Place, Troupe, prepare
 from tests.whole_server.shapes import SHAPES
-from tests.whole_server.world import ProcessState
+from tests.whole_server.virtual_loop import VirtualPolicy
+from tests.whole_server.world import ProcessState, World
 
+_collect_garbage = gc.collect
+_NEEDED = ("anyio._backends._asyncio", "dyorc.cells.orchestrator_cell", "numpy.ma", "pydantic.v1", "rich._emoji_codes")
+"""Modules that are imported before the run, outside of its time."""
+_NUM_GATEWAYS = _NUM_ORCHESTRATORS = 2
 _HOUR_S = 3600.0
 _QUIET_S = 300.0
 """At the end of each hour."""
@@ -51,6 +70,39 @@ _MAX_RATIO, _MIN_BOUND = 0.01, 0.5
 _STORE_BYTES = "store: bytes"
 
 
+class Stage:
+    """A world with its network, its disk and its servers in cells with SQLite, not started yet."""
+
+    def __init__(self, seed: int, folder: str) -> None:
+        gc.disable()
+        collector: Any = gc
+        collector.freeze = collector.collect = lambda *_: 0
+        tempfile.tempdir = folder
+        seed_randomness(seed)
+        world = self.world = World(seed, lambda line: None)
+        network = Network(world)
+        carriers: Any = link.CARRIERS
+        carriers[link.SCHEME] = VirtualCarrier(network)
+        asyncio.set_event_loop_policy(VirtualPolicy(world, network))
+        prepare()
+        self.observed = Observed(world)
+        Disk(world).begin()
+        self.observed.begin()
+        structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+        logging.disable()
+        places = [Place(f"gateway-{number}", number) for number in range(_NUM_GATEWAYS)]
+        places += [Place(f"orchestrator-{number}", number) for number in range(_NUM_ORCHESTRATORS)]
+        forks = replicas.prepare(world).forks
+        self.troupe = Troupe(world, network, folder, f"sqlite://{folder}/store.db", places, None, SHAPES[0], forks)
+
+    def forget_dead(self) -> None:
+        """Lets go of what was kept of processes that are dead."""
+        self.observed.parts = [entry for entry in self.observed.parts if entry[0].state is not ProcessState.DEAD]
+        for process in self.world.processes:
+            if process.state is ProcessState.DEAD:
+                process.on_end.clear()
+
+
 class Day:
     """One run.
 
@@ -60,7 +112,7 @@ class Day:
     """
 
     def __init__(self, hours: int, rate: float, seed: int, folder: str) -> None:
-        self._stage = Stage(seed, folder, lambda line: None, SHAPES[0])
+        self._stage = Stage(seed, folder)
         self._world = self._stage.world
         self._folder = folder
         self._hours = hours
@@ -139,7 +191,7 @@ class Day:
         self._world.wall_shift_ns += int(self._chance.uniform(-_NTP_STEP_S, _NTP_STEP_S) * 1e9)
         EFFECTS.clear()
         self._stage.forget_dead()
-        collect_garbage()
+        _collect_garbage()
         with closing(sqlite3.connect(f"{self._folder}/store.db")) as connection:
             tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
             rows = {f"store: rows of {name}": connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables}
@@ -190,6 +242,19 @@ class Day:
             "living": living,
             "wrong": self.wrong[:20],
         }
+
+
+def main() -> None:
+    """Runs and prints."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hours", type=int, default=24, help="of virtual time")
+    parser.add_argument("--rate", type=float, default=0.2, help="requests a second, on average")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing is left behind
+    for module in _NEEDED:
+        importlib.import_module(module)
+    sys.exit(run_day(options.hours, options.rate, options.seed))
 
 
 def run_day(hours: int, rate: float, seed: int) -> int:

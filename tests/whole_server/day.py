@@ -148,7 +148,7 @@ class Day:
     async def _ask(self) -> None:
         for hour in range(self._hours):
             end_s = (hour + 1) * _HOUR_S - _QUIET_S
-            ports = [place.port for place in self._stage.troupe.places if place.is_gateway]
+            ports = [place.port for place in self._stage.troupe.places if place.kind == "gateway"]
             clients = [dyorc.AsyncClient(f"http://127.0.0.1:{port}", retries=Retries(max_attempts=12)) for port in ports]
             async with asyncio.TaskGroup() as group:
                 while (now_s := self._world.elapsed_s) < end_s:

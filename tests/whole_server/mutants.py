@@ -27,7 +27,6 @@ MUTANTS: dict[str, Callable[[], None]] = {**REPLICA_MUTANTS}
 UNNOTICED = frozenset(
     {
         "changing_key",
-        "double_admission",
         "early_readiness",
         "effects_after_answers",
         "forgotten_answer",

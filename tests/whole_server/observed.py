@@ -34,6 +34,7 @@ class Observed:
         wrong: What must not have happened.
         num_leads: How often a lead was won.
         job_ends: How often each job has ended.
+        kept_leads: When a process ended in order and did not give up its lead, and which.
         knowledge: When the gateway at a port got to know what is deployed, or was left by its orchestrator.
     """
 
@@ -42,6 +43,7 @@ class Observed:
     wrong: list[str] = field(default_factory=list[str])
     num_leads: int = 0
     job_ends: Counter[str] = field(default_factory=Counter[str])
+    kept_leads: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
     knowledge: dict[int, list[tuple[float, bool]]] = field(default_factory=dict[int, list[tuple[float, bool]]])
     _holder: str = ""
     _fence: int = 0
@@ -70,10 +72,17 @@ class Observed:
         def noting(part: Any, *args: Any, **kwargs: Any) -> None:
             thread = current_thread()
             assert thread is not None
-            self.parts.append((thread.process, part))
+            process = thread.process
+            self.parts.append((process, part))
             made(part, *args, **kwargs)
+            if kind is Leadership:
+                process.on_end.append(lambda: self._look_at_end(process, part))
 
         kind.__init__ = noting
+
+    def _look_at_end(self, process: VirtualProcess, leadership: Leadership) -> None:
+        if process.exit == "ended" and leadership.owner == self._holder:
+            self.kept_leads.append((self.world.elapsed_s, process.name))
 
     # Leases: the store's word, in its order
 

@@ -14,12 +14,15 @@ from dyorc.server import orchestrator_process
 from dyorc.server.gateway_process import serve_gateway
 from dyorc.server.stop_signals import StopSignals
 from tests.whole_server import served, streamed
+from tests.whole_server.kept_routes import keep_routes
 from tests.whole_server.network import Network, VirtualSocket
 from tests.whole_server.replica_processes import VirtualForks
 from tests.whole_server.shapes import Shape
 from tests.whole_server.world import ProcessState, VirtualProcess, World
 
 LEASE_S = 3.0
+JOB_LEASE_S = 2.0
+"""Shorter than most stops, so that claims of jobs are lost."""
 FIRST_PORT = 7001
 _TARGETS = (*served.TARGETS, *streamed.TARGETS)
 
@@ -31,6 +34,7 @@ def settings_in(folder: str, port: int, shape: Shape, store: str) -> Settings:
             **shape.settings({"code_folders": (folder,)}),
             "store": store,
             "cluster": {"lease_s": LEASE_S},
+            "jobs": {"lease_s": JOB_LEASE_S},
             "transport": {"arena_folder": folder, "arena_bytes": 2**22, "inline_limit_bytes": 256},
             "gateway": {"port": port, "grpc": False, "drain_timeout_s": 5.0},
             "telemetry": {"page": False, "metrics": False},
@@ -39,9 +43,10 @@ def settings_in(folder: str, port: int, shape: Shape, store: str) -> Settings:
 
 
 def prepare() -> None:
-    """Puts virtual sockets in place of bound ones."""
+    """Puts virtual sockets in place of bound ones, and lets what all gateways have in common be made once."""
     http: Any = http_server
     http.bind = lambda host, port: VirtualSocket(port)
+    keep_routes()
 
 
 @dataclass

@@ -18,7 +18,7 @@ from tests.client_threads import ClientThreads
 from tests.histories.operation import History, NotSentError, Operation
 from tests.histories.part_streams import Part
 
-_KINDS = {"ask": 12, "list": 2, "deploy": 1.5, "rollback": 1.0, "effect": 5, PARTS: 1, ONCE: 1}
+_KINDS = {"ask": 12, "list": 2, "deploy": 1.0, "rollback": 1.0, "effect": 5, PARTS: 1, ONCE: 1}
 _NUM_PARTS = 40
 _ANSWER_S = 30.0
 _REST_S = 0.01
@@ -75,7 +75,10 @@ class ServicesClients(ClientThreads):
             case "deploy":
                 self._deploy(client, http, url, self._model(chance.choice((SINGLE, SINGLE, PARTS))))
             case "rollback":
-                self._roll_back(client, http, url, self._model(SINGLE))
+                model = self._model(SINGLE)
+                for _ in range(chance.choice((0, 2))):  # so that it is seen by how much a rollback goes back
+                    self._deploy(client, http, url, model)
+                self._roll_back(client, http, url, model)
             case "effect":
                 self._have_effect(client, http, url)
             case _:

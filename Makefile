@@ -34,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help chart chart-golden dist test-dist images compose-test demo demo-chat demo-guarded demo-ocr demo-retrieval demo-router demo-speech screenshots prepare test test-pythons test-real test-again test-slow test-quick test-compiled test-compiled-quick compile pure fuzz lint lint-macos format protos docs docs-serve docs-picture docs-metrics docs-packages docs-reference schema
-.PHONY: simulate-server simulate-mutants test-moving equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-streams bench-openai bench-chat bench-soak bench-gateway bench-asgi bench-hostile
+.PHONY: simulate-server simulate-day soak simulate-mutants test-moving equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-streams bench-openai bench-chat bench-gateway bench-asgi bench-hostile
 .PHONY: sizes first-answer
 .PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-chat chaos-compose chaos-histories chaos-hosts clean conformance conformance-doors bench bench-full bench-loadgen peers storm
 
@@ -265,9 +265,6 @@ bench-gateway: $(VENV)/.demo .venv-peers/triton/.made ## One small program over 
 bench-asgi: $(VENV)/.dev ## DyOrc in uvicorn beside `dyorc serve`, by turns (a minute); the last line is JSON
 	$(BIN)/python -m benchmarks.focused.asgi
 
-bench-soak: $(VENV)/.dev ## 20,000 requests in a row: memory and files stay flat; the last line is JSON
-	$(BIN)/python -m benchmarks.focused.soak
-
 bench-hostile: $(VENV)/.dev ## What others notice of idle, slow and deaf clients, on Ray and in cells; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.hostile
 
@@ -291,6 +288,12 @@ bench-scaling-live: $(VENV)/.dev $(GUARDED) ## Replicas that come and go on a re
 
 simulate-server: $(VENV)/.dev ## Run the whole server under SEEDS=N seeds in one process, with virtual time and faults, or SEED=K with its log; the last line is JSON
 	$(BIN)/python -m tests.whole_server $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),100))
+
+simulate-day: $(VENV)/.dev ## Run the whole server for HOURS=24 of virtual time, and see that nothing grows from hour to hour; the last line is JSON
+	$(BIN)/python -m tests.whole_server.day_command --hours $(or $(HOURS),24)
+
+soak: $(VENV)/.dev ## Ask cells and a server on Ray for MINUTES=60 while versions come and go: memory, files, sockets stay flat; the last line is JSON
+	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),60) --picture build/soak.svg
 
 simulate-mutants: $(VENV)/.dev ## Make mistakes on purpose, and see how many seeds each takes to be noticed (15 minutes); the last line is JSON
 	$(BIN)/python -m tests.whole_server --mutants

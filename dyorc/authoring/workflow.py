@@ -51,12 +51,16 @@ class Workflow:
             DefinitionError: If two of them have the same name.
         """
         by_name: dict[str, Program] = {}
-        for program in _reachable_programs(self):
-            if by_name.setdefault(program.name, program) is not program:
+        for program in _reachable(self):
+            if isinstance(program, Program) and by_name.setdefault(program.name, program) is not program:
                 raise DefinitionError(
                     f"workflow {self.name!r} calls two programs named {program.name!r}; rename one with .with_options(name=...)"
                 )
         return tuple(by_name.values())
+
+    def reachable_workflows(self) -> list["Workflow"]:
+        """Returns itself and every workflow it may call, found in the same way. Cost: reads the code anew."""
+        return [part for part in _reachable(self) if isinstance(part, Workflow)]
 
     @cached_property
     def is_streaming(self) -> bool:
@@ -191,7 +195,7 @@ def _check_names(signature: Signature) -> None:
                 raise DefinitionError(f"{signature.owner}: no {kind} can be called {name!r}: {reason}; choose another name")
 
 
-def _reachable_programs(root: Workflow) -> Iterator[Program]:
+def _reachable(root: Workflow) -> Iterator[Program | Workflow]:
     seen: set[int] = set()
     pending: list[Any] = [root]
     while pending:
@@ -203,6 +207,7 @@ def _reachable_programs(root: Workflow) -> Iterator[Program]:
             case Program():
                 yield thing
             case Workflow():
+                yield thing
                 pending.extend((*thing.declared_programs, thing.function))
             case FunctionType() if _is_of_user(thing, root):
                 pending.extend(_named_in(thing))

@@ -54,7 +54,7 @@ from dyorc.core.tensor import BlockId, TensorRef
 from dyorc.engine.actions import AnswerPart, AnswerRequest
 from dyorc.engine.events import AnswerTaken, PartTaken, RequestArrived
 from dyorc.engine.request_trace import RequestTrace
-from dyorc.errors import TransportError, UnknownModelError
+from dyorc.errors import NotReadyError, TransportError
 from dyorc.leader_election.leader import LeaderTerm
 from dyorc.models.offers import ModelKey
 from dyorc.orchestrator.orchestrator import Orchestrator
@@ -223,7 +223,7 @@ class GatewayServer:
         try:
             workflow = self._orchestrator.workflow(ModelKey(submit.model, submit.version))
             inputs = self._inputs(session, submit, frames, len(workflow.signature.inputs))
-        except (UnknownModelError, TransportError) as error:
+        except (NotReadyError, TransportError) as error:
             self._send(session, _failed(submit.request_id, error))
             return
         number = self._orchestrator.request_owners.next_number()

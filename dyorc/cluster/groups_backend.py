@@ -13,7 +13,7 @@ from dyorc.config import LogsConfig
 from dyorc.core.arrays import Array
 from dyorc.core.request import Receiver
 from dyorc.engine.tallies import ModelStatistics
-from dyorc.errors import UnknownModelError
+from dyorc.errors import NotReadyError, UnknownModelError
 from dyorc.models.offers import ModelKey, Offers
 from dyorc.models.status import StatusBoard
 from dyorc.models.submission import Submission
@@ -89,7 +89,7 @@ class GroupsBackend:
     def _backend(self, model: ModelKey) -> RemoteBackend:
         at = self._by_model.get(model)
         if at is None:
-            raise UnknownModelError(f"no group has version {model.version!r} of model {model.name!r} now")
+            raise NotReadyError(f"no group has version {model.version!r} of model {model.name!r} now; send the request again")
         return self._backends[at]
 
     def submit(self, submission: Submission, receiver: Receiver[Any]) -> int:

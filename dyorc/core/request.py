@@ -42,7 +42,12 @@ SHADOW_TENANT = "(shadow)"
 
 def counted_name(workflow: str, terms: Terms) -> str:
     """Returns the name under which a request of a workflow is counted."""
-    return f"{workflow} (shadow)" if terms.is_shadow else workflow
+    return shadow_name(workflow) if terms.is_shadow else workflow
+
+
+def shadow_name(workflow: str) -> str:
+    """Returns the name under which copies of a workflow's requests are counted."""
+    return f"{workflow} (shadow)"
 
 
 class RequestClient(msgspec.Struct, frozen=True, array_like=True):

@@ -10,7 +10,7 @@ from typing import TypeAlias, assert_never
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import EngineConfig
-from dyorc.core.request import counted_name
+from dyorc.core.request import counted_name, shadow_name
 from dyorc.core.tensor import blocks_of
 from dyorc.engine.actions import Action, FailRequest, SetTimer
 from dyorc.engine.engine_context import EngineContext, Host
@@ -183,8 +183,12 @@ class Engine:
             case HolderJoined(holder_id=holder_id):
                 self.leases.holder_joined(holder_id)
             case WorkflowRemoved(workflow=workflow):
-                self.speculator.forget(workflow)
+                for part in workflow.reachable_workflows():
+                    self.speculator.forget(part)
+                    self.tasks.determinism.forget(part)
                 self.scheduler.take(event)
+                for name in (workflow.name, shadow_name(workflow.name)):
+                    self._host.statistics.retire_workflow(name)
             case _:
                 assert_never(event)
 
@@ -203,6 +207,7 @@ class Engine:
         if self._deployed.get(program.name) is program:
             self.scheduler.take(event)
             del self._deployed[program.name]
+            self._host.statistics.retire_program(program.name)
 
     def _arrive(self, event: RequestArrived) -> None:
         error = self._check_room(event)

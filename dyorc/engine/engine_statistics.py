@@ -231,31 +231,48 @@ class ModelRecord:
         )
 
 
+MAX_RETIRED = 16
+"""Of programs, and of workflows: how many that have left keep their records, so that scrapers see their last counts."""
+
+
 class EngineStatistics:
     """All records.
 
     Attributes:
         programs: Of the programs' calls, by program name.
         workflows: Of the workflows' requests, by workflow name, also of workflows that only wrap a program.
+        retired_programs: Of programs that are no longer served, the latest `MAX_RETIRED`: each version of a workflow may bring
+            programs with names of their own, and a server may see thousands of versions.
+        retired_workflows: Of workflows, likewise.
     """
 
     def __init__(self) -> None:
         self.programs: dict[str, ModelRecord] = {}
         self.workflows: dict[str, ModelRecord] = {}
+        self.retired_programs: dict[str, ModelRecord] = {}
+        self.retired_workflows: dict[str, ModelRecord] = {}
 
     def of_program(self, name: str) -> ModelRecord:
         """Returns the record of a program's calls."""
         record = self.programs.get(name)
         if record is None:
-            record = self.programs[name] = ModelRecord(name)
+            record = self.programs[name] = self.retired_programs.pop(name, None) or ModelRecord(name)
         return record
 
     def of_workflow(self, name: str) -> ModelRecord:
         """Returns the record of a workflow's requests, also if the workflow only wraps a program."""
         record = self.workflows.get(name)
         if record is None:
-            record = self.workflows[name] = ModelRecord(name)
+            record = self.workflows[name] = self.retired_workflows.pop(name, None) or ModelRecord(name)
         return record
+
+    def retire_program(self, name: str) -> None:
+        """Puts the record of a program aside that is no longer served; it comes back if the program does, soon enough."""
+        _retire(self.programs, self.retired_programs, name)
+
+    def retire_workflow(self, name: str) -> None:
+        """Does the same with a workflow."""
+        _retire(self.workflows, self.retired_workflows, name)
 
     def count_unanswered(self, workflow: str, code: str, took_ns: int, now_ns: int) -> None:
         """Counts a request that failed for another reason than its calls: refused, cancelled, late, or lost with its engine.
@@ -272,5 +289,15 @@ class EngineStatistics:
         Args:
             unix_offset_ns: Added to the engine's times to get Unix time.
         """
-        record = self.programs.get(name) or self.workflows.get(name) or ModelRecord(name)
-        return record.totals(unix_offset_ns)
+        each = (self.programs, self.workflows, self.retired_programs, self.retired_workflows)
+        record = next((records[name] for records in each if name in records), None)
+        return (record or ModelRecord(name)).totals(unix_offset_ns)
+
+
+def _retire(records: dict[str, ModelRecord], retired: dict[str, ModelRecord], name: str) -> None:
+    record = records.pop(name, None)
+    if record is not None:
+        retired.pop(name, None)
+        retired[name] = record
+        if len(retired) > MAX_RETIRED:
+            del retired[next(iter(retired))]

@@ -15,6 +15,7 @@ from dyorc.authoring.signature import Signature, StaticValue
 from dyorc.authoring.spec import ValueSpec
 from dyorc.authoring.values import MAX_IMAGE_PIXELS
 from dyorc.core.arrays import Array, inline
+from dyorc.engine.engine_statistics import MAX_RETIRED
 from dyorc.errors import NotReadyError, UnknownModelError
 from dyorc.models.offers import ModelKey, Offer, Offers, ProgramOffer
 from dyorc.protocol.deployment_changes import STICKY_BY_KEY
@@ -228,6 +229,9 @@ class Catalog:
             self.versions.setdefault(model.name, {})[model.version] = model
         for tally, choice, number in self._assignments():
             self._num_assigned[tally, choice] += number
+        left = [labels for labels in self._num_assigned if labels[0] not in self.tallies]
+        for labels in left[:-MAX_RETIRED]:
+            del self._num_assigned[labels]
         self.splits, self._shadows = {}, {}
         for name, versions in self.versions.items():
             default = self.models[name]
@@ -238,6 +242,10 @@ class Catalog:
                 self._shadows[default.key] = shadows
         busy = [name for name in self.versions if name in self.splits or self.models[name].key in self._shadows]
         self.watched = frozenset(model.key for name in busy for model in self.versions[name].values())
+
+    def offers(self, key: ModelKey) -> bool:
+        """Returns whether this version of a model is on offer."""
+        return key in self._by_key
 
     def draw_shadow(self, key: ModelKey) -> Model | None:
         """Returns the version that gets a copy of the next request for a default version, if one does."""

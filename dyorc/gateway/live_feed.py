@@ -239,6 +239,7 @@ class LiveFeed:
             try:
                 await self._service.backend.refresh()
                 self._history.sample(self._service.backend.levels(), round(time.time()), time.monotonic_ns())
+                self.graphs.keep(self._service.catalog.tallies)
             except Exception as error:
                 failing.report(exc_info=error)
 

@@ -150,7 +150,9 @@ class VersionWatch:
         versions = self._counts.setdefault(model.name, {})
         if (counts := versions.get(model.version)) is None:
             while len(versions) >= _MAX_VERSIONS:
-                del versions[next(iter(versions))]
+                oldest = next(iter(versions))
+                del versions[oldest]
+                self._tallies.pop((model.name, oldest), None)
             counts = versions[model.version] = VersionCounts()
         self._tallies[model.key] = model.tally
         return counts

@@ -56,7 +56,7 @@ from dyorc.engine.events import (
 )
 from dyorc.engine.interfaces import Load
 from dyorc.engine.tallies import ModelStatistics
-from dyorc.errors import InternalError, RequestCancelledError, UnknownModelError
+from dyorc.errors import InternalError, NotReadyError, RequestCancelledError
 from dyorc.models.offers import ModelKey, Offers
 from dyorc.models.registry import ModelRegistry
 from dyorc.models.status import StatusBoard
@@ -258,10 +258,10 @@ class Orchestrator:
         """Returns what a request for a model runs.
 
         Raises:
-            UnknownModelError: If there is no such model.
+            NotReadyError: If there is no such model. Its gateway knew it, so it has left since; asked again, it knows more.
         """
         if (workflow := self._registry.workflows.get(model)) is None:
-            raise _unknown(model)
+            raise _gone(model)
         return workflow
 
     def submit(self, submission: Submission, receiver: Receiver[Any], stream: PartStream | None = None) -> int:
@@ -274,13 +274,13 @@ class Orchestrator:
             The request's number, for `cancel`.
 
         Raises:
-            UnknownModelError: If there is no such model, or no longer.
+            NotReadyError: See `workflow`.
             CapacityError: If the arena is full.
             PayloadTooLargeError: If the inputs would not fit into an empty arena.
         """
         workflow = self._registry.workflows.get(submission.model)
         if workflow is None:
-            raise _unknown(submission.model)
+            raise _gone(submission.model)
         tensors = self.tensors.keep_all(submission.inputs, submission.body)
         request_id = next(self._numbers)
         identity = InputsIdentity(workflow.name, submission.inputs, submission.statics)
@@ -472,5 +472,7 @@ class Orchestrator:
                 assert_never(action)
 
 
-def _unknown(model: ModelKey) -> UnknownModelError:
-    return UnknownModelError(f"model {model.name!r} has no version {model.version!r} here")
+def _gone(model: ModelKey) -> NotReadyError:
+    return NotReadyError(
+        f"version {model.version!r} of model {model.name!r} has left while the request was on its way; send it again"
+    )

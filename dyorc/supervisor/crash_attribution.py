@@ -61,19 +61,24 @@ class FileCrashNotes:
         self._descriptor = descriptor
         self._numbers = itertools.count()
         self._offsets: dict[str, int] = {}
+        self._free: list[int] = []
 
     def begin(self, program: str, inputs: Sequence[bytes], *, is_suspect: bool) -> None:
         """Notes that a batch runs."""
         note = RunningBatch(program, [each.hex() for each in inputs[:_MAX_INPUTS]], is_suspect)
         raw = json.dumps(note).encode()
-        offset = self._offsets.get(program)
-        if offset is None:
-            offset = self._offsets.setdefault(program, next(self._numbers) * _SLOT)
+        try:
+            offset = self._free.pop()
+        except IndexError:
+            offset = next(self._numbers) * _SLOT
+        self._offsets[program] = offset
         os.pwrite(self._descriptor, _LENGTH.pack(len(raw)) + raw, offset)
 
     def end(self, program: str) -> None:
         """Notes that the program's batch has ended."""
-        os.pwrite(self._descriptor, _NOTHING, self._offsets[program])
+        offset = self._offsets.pop(program)
+        os.pwrite(self._descriptor, _NOTHING, offset)
+        self._free.append(offset)
 
 
 def take_running_batches(descriptor: int) -> list[RunningBatch]:

@@ -59,6 +59,8 @@ class StageInterval(NamedTuple):
 
 _MAX_BATCHES = 256
 """Of one program."""
+_MAX_PROGRAMS = 256
+"""Versions of workflows bring programs with names of their own."""
 
 
 class WrongGuesses:
@@ -78,7 +80,15 @@ class WrongGuesses:
             if call.outcome == "squashed":
                 for batch in call.batches:
                     if batch.num_guesses == batch.size:
-                        self._batches.setdefault(call.program, deque(maxlen=_MAX_BATCHES)).append(batch)
+                        self._of(call.program).append(batch)
+
+    def _of(self, program: str) -> deque[BatchTrace]:
+        batches = self._batches.get(program)
+        if batches is None:
+            if len(self._batches) >= _MAX_PROGRAMS:
+                del self._batches[next(iter(self._batches))]
+            batches = self._batches[program] = deque(maxlen=_MAX_BATCHES)
+        return batches
 
     def batches_on(self, program: str, replica_id: str) -> Iterable[BatchTrace]:
         """Returns the batches that a replica of a program ran. A batch of several requests may come several times."""

@@ -164,6 +164,11 @@ class Series:
             self._minutes.put(last // _MINUTE_S, self._seconds.means(last % _MINUTE_S + 1))
         self._seconds.put(second, row)
 
+    @property
+    def last(self) -> int:
+        """The latest second (Unix time)."""
+        return self._seconds.last
+
     def now(self) -> dict[str, float]:
         """Returns each column's mean over the last few seconds; 0 where nothing was measured."""
         means = self._seconds.means(_RATE_WINDOW_S)
@@ -180,6 +185,9 @@ class Series:
 
 class History:
     """The past of everything in a process.
+
+    What has been gone for `NUM_SECONDS`, such as a version of a workflow, is forgotten; but not while there is nothing at all,
+    since no orchestrator answers.
 
     Attributes:
         programs: By name.
@@ -211,6 +219,15 @@ class History:
             recent = self._recent_latency(name, workflow)
             row = _workflow_row(workflow, before.workflows.get(name, WorkflowLevels()), elapsed_s, recent)
             _series(self.workflows, name, WORKFLOW_COLUMNS).put(second, row)
+        if levels.programs:
+            self._forget_before(second - NUM_SECONDS)
+
+    def _forget_before(self, second: int) -> None:
+        for by_name in (self.programs, self.workflows):
+            for name in [name for name, series in by_name.items() if series.last < second]:
+                del by_name[name]
+                if by_name is self.workflows:
+                    del self.latencies[name], self._recent[name]
 
     def _recent_latency(self, name: str, workflow: WorkflowLevels) -> list[int]:
         counts = workflow.latency or [0] * (len(DURATION_BOUNDS_NS) + 1)

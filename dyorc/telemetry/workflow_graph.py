@@ -5,7 +5,7 @@ Later requests weigh more, so that the graph follows the traffic: a request's we
 if that takes longer. On the event loop's thread.
 """
 
-from collections.abc import Hashable
+from collections.abc import Container, Hashable
 from typing import Any
 
 from dyorc.engine.request_trace import RequestTrace
@@ -146,6 +146,11 @@ class WorkflowGraphs:
         if graph is None:
             graph = self._graphs[record.workflow] = WorkflowGraph()
         graph.learn(record.story, record.ended_ns)
+
+    def keep(self, workflows: Container[str]) -> None:
+        """Forgets the graphs of all other workflows, such as versions that have left."""
+        for name in [name for name in self._graphs if name not in workflows]:
+            del self._graphs[name]
 
     def of(self, workflow: str) -> GraphWeights:
         """Returns what is known of a workflow."""

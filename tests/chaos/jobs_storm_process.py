@@ -8,6 +8,8 @@ import os
 import signal
 import sys
 import threading
+import time
+from pathlib import Path
 
 import msgspec
 import uvloop
@@ -21,32 +23,53 @@ from dyorc.gateway.service import InferenceService
 from dyorc.models.registry import ModelRegistry
 from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked_orchestrator import linked_orchestrator
+from dyorc.store.base import Store
 from dyorc.store.opening import store_of
+from dyorc.store.sqlite import SqliteStore
 from tests.integration.stack import FAST_LINK, FAST_TRANSPORT
 from tests.workflows import effects
 
 MODULE = "tests.chaos.jobs_storm_process"
 
-_JOBS = JobsConfig(lease_s=1.0, max_attempts=100, max_running=32)
+_JOBS = JobsConfig(lease_s=1.0, max_attempts=100, max_running=32, webhook_timeout_s=1.0)
 """An innocent job may be running each time that its server is killed."""
 
 
 class Part(msgspec.Struct, frozen=True):
-    """Where the server listens, where its replicas connect, and which store keeps its jobs."""
+    """Where the server listens, where its replicas connect, and which store keeps its jobs.
+
+    Attributes:
+        keys_file: Tenants and their keys; empty: no key is needed.
+        webhook_hosts: Where jobs may send their ends to.
+        clock: A file with the seconds by which the wall clock of the store differs from the real one; empty: by none. A Redis has
+            its own clock.
+    """
 
     port: int
     address: str
     store: str
+    keys_file: str = ""
+    webhook_hosts: tuple[str, ...] = ()
+    clock: str = ""
+
+
+def _store(part: Part) -> Store:
+    store = store_of(part.store)
+    if not part.clock or not isinstance(store, SqliteStore):
+        return store
+    clock = Path(part.clock)
+    return SqliteStore(store.path, lambda: time.time() + float(clock.read_text()))
 
 
 async def _serve(part: Part) -> None:
     repertoire = ModelRegistry.of([effects.noted])
-    config = GatewayConfig(port=part.port, drain_timeout_s=1)
+    config = GatewayConfig(port=part.port, drain_timeout_s=1, keys_file=part.keys_file)
+    jobs_config = _JOBS.model_copy(update={"webhook_hosts": part.webhook_hosts})
     site = Site(address=part.address, link=FAST_LINK, transport=FAST_TRANSPORT, node="here")
     async with linked_orchestrator(repertoire, OrchestratorConfig(), site) as (orchestrator, _):
         service = InferenceService(orchestrator, config)
         async with (
-            Jobs(service, store_of(part.store), _JOBS) as jobs,
+            Jobs(service, _store(part), jobs_config) as jobs,
             HttpServer(Gateway(service, jobs), config, service.shedding, DirectInference(service)),
         ):
             await asyncio.Event().wait()

@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import msgspec
@@ -26,13 +27,17 @@ _LOG_TAIL_CHARS = 3000
 class Servers:
     """Runs servers on the same store while entered.
 
+    Args:
+        rest: More fields of each server's `Part`.
+
     Attributes:
         urls: Where they listen; the same after a kill as before.
     """
 
-    def __init__(self, num_servers: int, store: str) -> None:
+    def __init__(self, num_servers: int, store: str, **rest: Any) -> None:
         self._num = num_servers
         self._store = store
+        self._rest = rest
 
     def __enter__(self) -> "Servers":
         with contextlib.ExitStack() as stack:
@@ -60,7 +65,7 @@ class Servers:
         reserved = stack.enter_context(socket.socket())
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         reserved.bind(("127.0.0.1", 0))
-        return Part(reserved.getsockname()[1], f"unix://{self.folder}/link-{at}", self._store)
+        return Part(reserved.getsockname()[1], f"unix://{self.folder}/link-{at}", self._store, **self._rest)
 
     def _spawn(self, *arguments: str) -> "subprocess.Popen[bytes]":
         with (self.folder / "log").open("ab") as log:
@@ -124,9 +129,13 @@ class Servers:
 
 
 @contextlib.contextmanager
-def servers(num_servers: int, store: str) -> Generator[Servers]:
-    """Starts servers and yields them once they answer."""
-    with Servers(num_servers, store) as found:
+def servers(num_servers: int, store: str, **rest: Any) -> Generator[Servers]:
+    """Starts servers and yields them once they answer.
+
+    Args:
+        rest: More fields of each server's `Part`.
+    """
+    with Servers(num_servers, store, **rest) as found:
         for at in range(num_servers):
             found.wait_until_up(at)
         yield found

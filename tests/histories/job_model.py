@@ -1,5 +1,6 @@
 """What the documentation promises of one idempotency key's jobs, one operation at a time."""
 
+import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -17,11 +18,13 @@ class JobState(NamedTuple):
 
     Attributes:
         end: How it ended; empty while it has not, as far as anybody has seen.
+        since_s: When it was submitted, at the earliest.
     """
 
     id: str = ""
     body: str = ""
     end: str = ""
+    since_s: float = 0.0
 
 
 NO_JOB = JobState()
@@ -35,19 +38,31 @@ class JobModel:
     ======  ==============================  ==========================================
     submit  the body                        ``["id", ID]`` or ``["conflict", ""]``
     look    the id                          ``["state", STATE]`` or ``["gone", ""]``
+    list    the id                          as look: what the list of all jobs says of it
     cancel  the id                          as look: the state afterwards
     forget  the id                          ``["forgotten", ""]`` or ``["gone", ""]``
     ======  ==============================  ==========================================
+
+    Args:
+        ttl_s: How long an ended job is kept, at least; infinite: for the whole history.
     """
 
     start: JobState = NO_JOB
 
+    def __init__(self, ttl_s: float = math.inf) -> None:
+        self._ttl_s = ttl_s
+
     def step(self, state: JobState, operation: Operation) -> Iterable[JobState]:
         """See `SequentialModel.step`."""
+        yield from self._step(state, operation)
+        if state != NO_JOB and operation.ended_s >= state.since_s + self._ttl_s:  # it may have ended, and been forgotten
+            yield from self._step(NO_JOB, operation)
+
+    def _step(self, state: JobState, operation: Operation) -> Iterable[JobState]:
         match operation.kind:
             case "submit":
                 return self._submit(state, operation)
-            case "look" | "cancel":
+            case "look" | "list" | "cancel":
                 return self._look(state, operation)
             case _:
                 return self._forget(state, operation)
@@ -55,12 +70,12 @@ class JobModel:
     def _submit(self, state: JobState, operation: Operation) -> Iterable[JobState]:
         body = operation.argument
         if operation.outcome is None:
-            return (JobState(UNKNOWN_ID, body) if state == NO_JOB else state,)
+            return (JobState(UNKNOWN_ID, body, since_s=operation.began_s) if state == NO_JOB else state,)
         word, given = operation.outcome
         if word == "conflict":
             return (state,) if state != NO_JOB and state.body != body else ()
         if state == NO_JOB:
-            return (JobState(given, body),)
+            return (JobState(given, body, since_s=operation.began_s),)
         if state.body != body or state.id not in (given, UNKNOWN_ID):
             return ()
         return (state._replace(id=given),)

@@ -1,4 +1,4 @@
-"""Many requests in a row: the orchestrator does not grow. `benchmarks/focused/soak` is the long version, on a real server.
+"""Many requests in a row: the orchestrator does not grow. `make soak` is the long version, on real servers.
 
 In a separate process: in one in which a thousand tests have left holes in the heap, its size says nothing.
 """

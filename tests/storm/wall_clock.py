@@ -1,7 +1,6 @@
 """The time of day of all processes of a shape, which can jump; how much time passes is not changed by that.
 
-By a library of our own (`wall_clock.c`) that is preloaded. With libfaketime, each look at the clock takes a lock, and a process
-that is killed leaves shared memory behind.
+By a library of our own (`wall_clock.c`) that is preloaded. With libfaketime, a process that is killed leaves shared memory.
 """
 
 import shutil

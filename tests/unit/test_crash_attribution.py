@@ -65,3 +65,17 @@ def test_inputs_are_forgotten() -> None:
     assert ended(culprits, 0) == (["a"], [])
     assert culprits.current_warning()["suspects"] == []
     culprits.close()
+
+
+def test_notes_of_many_programs_take_no_more_room_than_those_that_run_at_the_same_time(culprits: CrashAttribution) -> None:
+    descriptor = culprits.notes_of(0)
+    notes = FileCrashNotes(descriptor)
+    notes.begin("p", [A], is_suspect=False)
+    notes.begin("q", [B], is_suspect=False)
+    notes.end("q")
+    slot = os.fstat(descriptor).st_size  # nearly: the second note begins after it
+    for number in range(100):
+        notes.begin(f"p@{number}", [B], is_suspect=False)
+        notes.end(f"p@{number}")
+    assert os.fstat(descriptor).st_size < 2 * slot
+    assert ended(culprits, 0) == (["a"], [])

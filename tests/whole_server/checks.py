@@ -1,51 +1,68 @@
 """What must hold at the end of a run."""
 
-import contextlib
-import sqlite3
 from collections import Counter
+from collections.abc import Sequence
 
 from dyorc.cluster.gateway_server import GatewayServer
 from dyorc.cluster.remote_backend import RemoteBackend
 from dyorc.gateway.service import InferenceService
 from dyorc.leader_election.leadership import Leadership
 from dyorc.orchestrator.orchestrator import Orchestrator
-from tests.whole_server.clients import Exchange, Ledger
+from tests.whole_server.clients import JOB_TIMEOUT_S, TIMEOUT_S, Exchange, Ledger
+from tests.whole_server.disk import job_states
+from tests.whole_server.explanations import Fault, causes_between, is_explained, may_lose_effects
 from tests.whole_server.observed import Observed
 from tests.whole_server.outside import EFFECTS
-from tests.whole_server.served import PLAIN
+from tests.whole_server.served import PLAIN, WITH_EFFECTS
 from tests.whole_server.servers import Troupe
+from tests.whole_server.virtual_redis import VirtualRedis
 from tests.whole_server.world import VirtualProcess
 
 _FINAL = ("succeeded", "failed", "cancelled")
 _MAY_EXIT_WITH = ("LeadLostError", "ConfigurationError: gateways and orchestrators find each other by the store")
-_MAY_FAIL_WITH = {"transport", "not_ready", "overloaded", "capacity", "replica_lost", "tensor_lost"}
-"""Errors of requests while servers come and go."""
 _GIVEN_UP = "attempts: each time, the server that ran it died"
 """What a job may fail with whose servers were killed `jobs.max_attempts` times."""
-_JOB_MAY_FAIL_WITH = _MAY_FAIL_WITH | {"store"}
+_REQUEST_S = TIMEOUT_S + 1.0
+"""A request ends when its client's time is over, at the latest; a step of the client's loop may come late."""
+_JOB_S = TIMEOUT_S + JOB_TIMEOUT_S + 1.0
+_CALM_S = 2 * 1.0 + 1.0 + 2.0
+"""What was sent after the faults: a job waits for the store to be looked at (1 s) when it is submitted, and again if its client
+has lost its gateway; a connection that was cut is found out by a second try (1 s); the work itself takes under 2 s."""
 
 
-def faults_of(troupe: Troupe, ledger: Ledger, clients: list[VirtualProcess], observed: Observed) -> list[str]:
-    """Returns what is wrong, a sentence each."""
+def faults_of(
+    troupe: Troupe, ledger: Ledger, clients: list[VirtualProcess], observed: Observed, redis: VirtualRedis | None,
+    faults: Sequence[Fault],
+) -> list[str]:  # fmt: skip
+    """Returns what is wrong, a sentence each.
+
+    Args:
+        redis: The store; None if that is SQLite.
+        faults: What was done to the servers.
+    """
     wrong: list[str] = []
     for exchange in ledger.exchanges:
-        wrong += _faults_of_exchange(exchange)
-    wrong += _faults_of_effects(ledger)
+        wrong += _faults_of_exchange(exchange, faults)
+        wrong += _faults_of_time(exchange)
+    wrong += _faults_of_effects(ledger, faults)
+    for at_s, name in observed.kept_leads:
+        if not causes_between(at_s, at_s, faults, ("disk", "stop")):  # then its last step may have failed, or came too late
+            wrong.append(f"{name} ended in order and kept its lead")
     wrong += [f"{client.name} failed: {client.exit}" for client in clients if client.exit not in ("ended", "")]
     wrong += [f"a server ended by itself: {text}" for text in troupe.exits if not any(known in text for known in _MAY_EXIT_WITH)]
     wrong += [f"job {name} has ended {number} times" for name, number in observed.job_ends.items() if number > 1]
-    return wrong + observed.wrong + _faults_of_jobs(troupe, ledger) + _faults_at_rest(observed)
+    return wrong + observed.wrong + _faults_of_jobs(troupe, ledger, redis) + _faults_at_rest(observed)
 
 
-def _faults_of_jobs(troupe: Troupe, ledger: Ledger) -> list[str]:
+def _faults_of_jobs(troupe: Troupe, ledger: Ledger, redis: VirtualRedis | None) -> list[str]:
     """Every job that was accepted has ended, with its client's knowledge or without."""
-    with contextlib.closing(sqlite3.connect(f"{troupe.folder}/store.db")) as connection:
-        states = dict(connection.execute("SELECT id, state FROM jobs").fetchall())
+    states = job_states(troupe.folder) if redis is None else redis.job_states()
     wrong = [f"job {name} is {state} at rest" for name, state in states.items() if state not in _FINAL]
-    num_submitted = ledger.num_other_jobs + sum(exchange.is_job for exchange in ledger.exchanges)
-    if len(states) > num_submitted:
-        wrong.append(f"the store has {len(states)} jobs, {num_submitted} were submitted")
     accepted = [exchange for exchange in ledger.exchanges if exchange.job_id]
+    num_unknown = len(states.keys() - {exchange.job_id for exchange in accepted})
+    num_expected = ledger.num_other_jobs + sum(exchange.is_job and not exchange.job_id for exchange in ledger.exchanges)
+    if num_unknown > num_expected:
+        wrong.append(f"the store has {num_unknown} jobs of other clients, or of nobody, expected at most {num_expected}")
     return wrong + [f"job {exchange.job_id} was accepted and is gone" for exchange in accepted if exchange.job_id not in states]
 
 
@@ -71,9 +88,19 @@ def _faults_at_rest(observed: Observed) -> list[str]:
     return wrong
 
 
-def _faults_of_exchange(exchange: Exchange) -> list[str]:
-    kind = "job" if exchange.is_job else "request"
-    name = f"{kind} {exchange.value} of {exchange.model}"
+def _name_of(exchange: Exchange) -> str:
+    return f"{'job' if exchange.is_job else 'request'} {exchange.value} of {exchange.model}"
+
+
+def _faults_of_time(exchange: Exchange) -> list[str]:
+    """All ends within a time that can be explained."""
+    limit_s = _CALM_S if exchange.is_calm else _JOB_S if exchange.is_job else _REQUEST_S
+    took_s = exchange.ended_s - exchange.sent_s
+    return [f"{_name_of(exchange)} took {took_s:.3f} s, expected at most {limit_s} s"] if took_s > limit_s else []
+
+
+def _faults_of_exchange(exchange: Exchange, faults: Sequence[Fault]) -> list[str]:
+    name = _name_of(exchange)
     if exchange.num_endings != 1:
         return [f"{name} has ended {exchange.num_endings} times, expected once"]
     if exchange.outcome == "answer":
@@ -81,18 +108,25 @@ def _faults_of_exchange(exchange: Exchange) -> list[str]:
         return [] if exchange.answer == expected else [f"{name} was answered {exchange.answer}, expected {expected}"]
     if exchange.is_calm:
         return [f"{name} failed after the faults: {exchange.outcome}: {exchange.text}"]
-    allowed = _JOB_MAY_FAIL_WITH if exchange.is_job else _MAY_FAIL_WITH
-    if exchange.outcome in allowed or (exchange.outcome == "effect_lost" and exchange.model == "noted"):
-        return []
     if exchange.is_job and _GIVEN_UP in exchange.text:
         return []
-    return [f"{name} failed with {exchange.outcome}: {exchange.text}"]
+    is_explained_by_kind = exchange.outcome != "effect_lost" or exchange.model in WITH_EFFECTS
+    if is_explained_by_kind and is_explained(exchange.outcome, exchange.sent_s, exchange.ended_s, faults, is_job=exchange.is_job):
+        return []
+    return [f"{name} failed with {exchange.outcome}, which no fault explains: {exchange.text}"]
 
 
-def _faults_of_effects(ledger: Ledger) -> list[str]:
+def _faults_of_effects(ledger: Ledger, faults: Sequence[Fault]) -> list[str]:
+    """No effect happens twice. None is missing whose request was answered, except one that comes after the answer."""
     numbers = Counter(EFFECTS)
     wrong = [f"the effect of {value} happened {number} times" for value, number in numbers.items() if number > 1]
-    noted = {exchange.value: exchange for exchange in ledger.exchanges if exchange.model == "noted"}
+    noted = {exchange.value: exchange for exchange in ledger.exchanges if exchange.model in WITH_EFFECTS}
     wrong += [f"an effect of {value}, which nobody sent" for value in numbers if value not in noted]
-    answered = [value for value, exchange in noted.items() if exchange.outcome == "answer"]
+    answered = [value for value, exchange in noted.items() if exchange.outcome == "answer" and not _may_lack(exchange, faults)]
     return wrong + [f"{value} was answered, and its effect has not happened" for value in answered if not numbers[value]]
+
+
+def _may_lack(exchange: Exchange, faults: Sequence[Fault]) -> bool:
+    """Returns whether an effect may be missing: of an answered request, not of a job, which waits for its effects."""
+    may_come_later = exchange.model == "left" and not exchange.is_job
+    return may_come_later and may_lose_effects(exchange.sent_s, exchange.ended_s, faults)

@@ -1,6 +1,7 @@
 """Clients in processes of their own, that send requests and jobs by HTTP and note what becomes of each."""
 
 import asyncio
+import contextlib
 import random
 from collections import Counter
 from dataclasses import dataclass, field
@@ -11,9 +12,14 @@ from dyorc.errors import DyOrcError
 from tests.whole_server.served import PLAIN, input_of, value_of
 from tests.whole_server.world import VirtualProcess, World
 
-_TIMEOUT_S = 40.0
+TIMEOUT_S = 40.0
+JOB_TIMEOUT_S = 60.0
 _JOB_RATIO = 0.35
 _RETRIES = Retries(max_attempts=12)
+
+
+def _client_of(port: int) -> dyorc.AsyncClient:
+    return dyorc.AsyncClient(f"http://127.0.0.1:{port}", timeout_s=TIMEOUT_S, retries=_RETRIES)
 
 
 @dataclass
@@ -24,6 +30,8 @@ class Exchange:
         outcome: ``answer``, or an error's code; empty while it is open.
         answer: What was answered.
         is_calm: Whether it was sent after the faults.
+        sent_s: When it was sent, in virtual seconds.
+        ended_s: When it ended.
         job_id: Of a job that was accepted.
     """
 
@@ -32,6 +40,7 @@ class Exchange:
     is_job: bool
     is_calm: bool
     sent_s: float
+    ended_s: float = 0.0
     outcome: str = ""
     text: str = ""
     answer: int | None = None
@@ -73,19 +82,23 @@ class Client:
         self._ports = ports
         self._until_s = until_s
         self._count = 0
+        self._clients: dict[int, dyorc.AsyncClient] = {}
 
     def start(self) -> VirtualProcess:
         """Starts its process, which ends when all its exchanges have ended."""
         return self._world.start_process(f"client-{self._number}", lambda: asyncio.run(self._run()))
 
     async def _run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            while self._world.elapsed_s < self._until_s:
-                await asyncio.sleep(self._chance.expovariate(1.2))
-                group.create_task(self._exchange(self._next(is_calm=False)))
-        await asyncio.sleep(2 * 3.0)  # so that a leader is there again
-        for model in PLAIN:
-            await self._exchange(self._next(is_calm=True, model=model))
+        async with contextlib.AsyncExitStack() as stack:
+            for port in self._ports:
+                self._clients[port] = await stack.enter_async_context(_client_of(port))
+            async with asyncio.TaskGroup() as group:
+                while self._world.elapsed_s < self._until_s:
+                    await asyncio.sleep(self._chance.expovariate(1.2))
+                    group.create_task(self._exchange(self._next(is_calm=False)))
+            await asyncio.sleep(2 * 3.0)  # so that a leader is there again
+            for model in PLAIN:
+                await self._exchange(self._next(is_calm=True, model=model))
 
     def _next(self, *, is_calm: bool, model: str = "") -> Exchange:
         self._count += 1
@@ -99,16 +112,17 @@ class Client:
         port = self._chance.choice(self._ports)
         kind = "job" if exchange.is_job else "request"
         self._world.log(f"sends {kind}", model=exchange.model, x=exchange.value, port=port)
+        client = self._clients[port]
         try:
-            async with dyorc.AsyncClient(f"http://127.0.0.1:{port}", timeout_s=_TIMEOUT_S, retries=_RETRIES) as client:
-                if exchange.is_job:
-                    job = await client.submit(exchange.model, x=input_of(exchange.model, exchange.value))
-                    exchange.job_id = job.id
-                    answer = await job.result(timeout_s=60.0)
-                else:
-                    answer = await client.infer(exchange.model, x=input_of(exchange.model, exchange.value))
+            if exchange.is_job:
+                job = await client.submit(exchange.model, x=input_of(exchange.model, exchange.value))
+                exchange.job_id = job.id
+                answer = await job.result(timeout_s=JOB_TIMEOUT_S)
+            else:
+                answer = await client.infer(exchange.model, x=input_of(exchange.model, exchange.value))
             exchange.answer, exchange.outcome = value_of(answer), "answer"
         except DyOrcError as error:
             exchange.outcome, exchange.text = error.code, str(error)
         exchange.num_endings += 1
+        exchange.ended_s = self._world.elapsed_s
         self._world.log(f"{kind} ends", x=exchange.value, outcome=exchange.outcome, answer=exchange.answer, error=exchange.text)

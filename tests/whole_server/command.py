@@ -17,10 +17,17 @@ from collections import Counter
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from tests.whole_server.mutants import MUTANTS, UNNOTICED
+from tests.whole_server.mutants import MUTANTS as COORDINATION_MUTANTS
+from tests.whole_server.mutants import UNNOTICED
+from tests.whole_server.mutants_of_stores import STORE_MUTANTS
 from tests.whole_server.run import run_seed
 
-_NEEDED = ("anyio._backends._asyncio", "dyorc.cells.orchestrator_cell", "numpy.ma", "pydantic.v1", "rich._emoji_codes")
+MUTANTS = {**COORDINATION_MUTANTS, **STORE_MUTANTS}
+
+_NEEDED = (
+    "anyio._backends._asyncio", "dyorc.cells.orchestrator_cell", "dyorc.store.redis", "numpy.ma", "pydantic.v1",
+    "rich._emoji_codes",
+)  # fmt: skip
 """Modules that servers and clients import when they start; each child would import them again."""
 _LIMIT_S = 60
 """Of the processor's time, for a seed."""
@@ -54,11 +61,12 @@ class Child:
     def result(self) -> dict[str, Any]:
         """Returns what it saw, once it has ended."""
         os.close(self.descriptor)
-        _, status = os.waitpid(self.pid, 0)
+        _, status, usage = os.wait4(self.pid, 0)
         shutil.rmtree(self.folder, ignore_errors=True)
+        processor_s = usage.ru_utime + usage.ru_stime
         if not self._received:
-            return {"seed": self.seed, "wrong": [f"the child ended with status {status}"]}
-        return json.loads(self._received)
+            return {"seed": self.seed, "wrong": [f"the child ended with status {status}"], "processor_s": processor_s}
+        return json.loads(self._received) | {"processor_s": processor_s}
 
 
 def _be_child(seed: int, folder: str, descriptor: int, log_path: str | None, mutant: str) -> None:
@@ -173,13 +181,15 @@ def _run_one(seed: int, mutant: str) -> int:
 
 def _run_many(seeds: Sequence[int], num_children: int, mutant: str) -> int:
     began_s = shown_s = time.monotonic()
-    faults, outcomes = Counter[str](), Counter[str]()
-    virtual_s, num_steps, failed, num_done = 0.0, 0, list[int](), 0
+    faults, outcomes, stores = Counter[str](), Counter[str](), Counter[str]()
+    virtual_s, processor_s, num_steps, failed, num_done = 0.0, 0.0, 0, list[int](), 0
     for result in results(seeds, num_children, mutant=mutant):
         num_done += 1
         faults.update(result.get("faults", {}))
         outcomes.update(result.get("outcomes", {}))
+        stores.update(result.get("stores", {}))
         virtual_s += result.get("virtual_s", 0.0)
+        processor_s += result["processor_s"]
         num_steps += result.get("steps", 0)
         if result["wrong"]:
             failed.append(result["seed"])
@@ -195,7 +205,8 @@ def _run_many(seeds: Sequence[int], num_children: int, mutant: str) -> int:
     took_s = time.monotonic() - began_s
     figures = {
         "seeds": num_done, "failed": failed, "took_s": round(took_s, 1), "seeds_per_s": round(num_done / took_s, 2),
-        "virtual_s": round(virtual_s), "steps": num_steps, "faults": dict(sorted(faults.items())),
+        "processor_s": round(processor_s, 1), "virtual_s": round(virtual_s), "steps": num_steps,
+        "stores": dict(sorted(stores.items())), "faults": dict(sorted(faults.items())),
         "outcomes": dict(sorted(outcomes.items())),
     }  # fmt: skip
     print(json.dumps(figures))

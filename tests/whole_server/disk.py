@@ -1,5 +1,6 @@
 """The disk under the store: steps that fail or take long, and a moment between a commit and its caller's next step."""
 
+import contextlib
 import sqlite3
 import types
 from collections.abc import Callable
@@ -64,3 +65,9 @@ class Disk:
         if current_thread() is not None:
             self.committed()
             self.world.park(self.world.now_ns + int(self.world.chance.uniform(0, _COMMIT_S) * 1e9))
+
+
+def job_states(folder: str) -> dict[str, str]:
+    """Returns the state of each job in a store's file."""
+    with contextlib.closing(sqlite3.connect(f"{folder}/store.db")) as connection:
+        return dict(connection.execute("SELECT id, state FROM jobs").fetchall())

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from tests.whole_server.disk import BROKEN, FULL, SLOW, Disk
+from tests.whole_server.explanations import Fault
 from tests.whole_server.outside import MOMENTS
 from tests.whole_server.servers import Place, Troupe
 from tests.whole_server.world import ProcessState, VirtualProcess, World, current_thread
@@ -15,6 +16,8 @@ _LONGEST_JUMP_S = 20.0
 _LONGEST_DISK_TROUBLE_S = 3.0
 _EFFECT_RATIO, _COMMIT_RATIO = 0.1, 0.01
 """How often a process dies or stops right after an effect, or a commit."""
+_HANG_UP_RATIO = 0.02
+"""How often a gateway's clients are cut off right after a commit."""
 _MOMENT_S = 0.01
 _START_RATIO, _START_S = 0.15, 0.6
 """How often a replica's process dies or stops soon after its start, and how soon."""
@@ -27,6 +30,7 @@ class FaultPlan:
 
     Attributes:
         counts: How often each kind happened.
+        happened: All of them, in their order.
     """
 
     def __init__(self, world: World, troupe: Troupe, disk: Disk, until_s: float) -> None:
@@ -36,6 +40,7 @@ class FaultPlan:
         self._until_s = until_s
         self._rate = world.chance.choice((0.0, 0.5, 1.0, 2.0))
         self.counts: Counter[str] = Counter()
+        self.happened: list[Fault] = []
 
     def begin(self) -> None:
         """Begins."""
@@ -43,7 +48,7 @@ class FaultPlan:
         if self._rate:
             self._plan_next()
             MOMENTS.append(lambda: self._moment(_EFFECT_RATIO))
-            self._disk.committed = lambda: self._moment(_COMMIT_RATIO)
+            self._disk.committed = self._after_commit
             self._troupe.forks.started = self._start_badly
 
     def _plan_next(self) -> None:
@@ -76,9 +81,23 @@ class FaultPlan:
             strike = chance.choice((self._kill, self._stop))
             self._world.call_later(chance.uniform(0, _START_S), lambda: self._count(strike(process)))
 
+    def _after_commit(self) -> None:
+        """Lets a gateway's clients lose the answer to what was just stored, such as a job, or a process die."""
+        self._moment(_COMMIT_RATIO)
+        thread = current_thread()
+        if thread is None or self._world.elapsed_s >= self._until_s or self._world.chance.random() >= _HANG_UP_RATIO:
+            return
+        process = thread.process
+        ends = [end for end in self._troupe.network.ends if end.process is process and not end.is_closed and end.is_http]
+        if ends:
+            for end in ends:
+                self._troupe.network.cut(end)
+            self._count("cut clients")
+
     def _count(self, kind: str) -> None:
         if kind:
             self.counts[kind] += 1
+            self.happened.append(Fault(kind, self._world.elapsed_s))
 
     def _place(self) -> Place:
         return self._world.chance.choice(self._troupe.places)
@@ -129,7 +148,7 @@ class FaultPlan:
 
     def _part(self) -> str:
         one, other = self._victim(), self._place().process
-        if one is None or other is None or _kind_of(other) != "orchestrator" or _kind_of(one) == "orchestrator":
+        if one is None or other is None or _kind_of(other) not in ("orchestrator", "redis") or _kind_of(one) == _kind_of(other):
             return ""
         self._world.log("parts", one=one.name, other=other.name)
         self._troupe.network.part(one, other)
@@ -160,6 +179,6 @@ class FaultPlan:
 
 
 def _kind_of(process: VirtualProcess) -> str:
-    """Returns ``gateway``, ``orchestrator`` or ``replica``."""
+    """Returns ``gateway``, ``orchestrator``, ``redis`` or ``replica``."""
     kind = process.name.partition("-")[0]
-    return kind if kind in ("gateway", "orchestrator") else "replica"
+    return kind if kind in ("gateway", "orchestrator", "redis") else "replica"

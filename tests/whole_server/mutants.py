@@ -1,6 +1,8 @@
 """Mistakes made on purpose in the code that coordinates servers, each by its name."""
 
 import asyncio
+import itertools
+import secrets
 import sqlite3
 import threading
 import time
@@ -9,16 +11,20 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dyorc.cluster import effect_announcements, orchestrator_connection, pending_requests, remote_backend
+from dyorc.client import http
+from dyorc.cluster import effect_announcements, gateway_server, orchestrator_connection, pending_requests, remote_backend
 from dyorc.gateway import admission
 from dyorc.gateway.jobs import attempts
 from dyorc.leader_election import leader_discovery, leadership_thread
+from dyorc.models import status
+from dyorc.orchestrator import orchestrator
+from dyorc.protocol.header_names import IDEMPOTENCY_KEY
 from dyorc.store import sqlite, sqlite_jobs, sqlite_leases
 from tests.whole_server.replica_mutants import REPLICA_MUTANTS
 
 MUTANTS: dict[str, Callable[[], None]] = {**REPLICA_MUTANTS}
 """By name, what makes the mistake in this process."""
-UNNOTICED = frozenset({"ignored_key"})
+UNNOTICED = frozenset[str]()
 """What no run has shown yet."""
 
 _LATE_S = 0.05
@@ -27,6 +33,17 @@ _LATE_S = 0.05
 def _mutant(make: Callable[[], None]) -> Callable[[], None]:
     MUTANTS[make.__name__] = make
     return make
+
+
+def _replace(owner: Any, name: str, stand_in: Any) -> Any:
+    """Puts something in place of what is there, and returns that.
+
+    Raises:
+        AttributeError: If nothing of this name is there: the mistake would change nothing.
+    """
+    real = getattr(owner, name)
+    setattr(owner, name, stand_in)
+    return real
 
 
 @_mutant
@@ -40,7 +57,7 @@ def taken_lease() -> None:
         leases._write(connection, name, leases._Row(fence, owner, b"", now_s, lease_s))
         return fence
 
-    leases._acquire = acquire
+    _replace(leases, "_acquire", acquire)
 
 
 @_mutant
@@ -56,7 +73,7 @@ def same_fence() -> None:
         leases._write(connection, name, leases._Row(fence, owner, b"", now_s, lease_s))
         return fence
 
-    leases._acquire = acquire
+    _replace(leases, "_acquire", acquire)
 
 
 @_mutant
@@ -70,21 +87,21 @@ def no_resubmission() -> None:
         join(self, *args)
         self._pending = pending
 
-    backend._join = forgetful
+    _replace(backend, "_join", forgetful)
 
 
 @_mutant
 def unannounced_effect() -> None:
     """An orchestrator does not wait until gateways know of an effect."""
     announcements: Any = effect_announcements.EffectAnnouncements
-    announcements.announce = lambda self, concerned, go: go(True)
+    _replace(announcements, "announce", lambda self, concerned, go: go(True))
 
 
 @_mutant
 def repeated_job() -> None:
     """A job that may have had an effect is run again after its server has died."""
     runs: Any = attempts.Attempts
-    runs.is_repeatable = lambda self, claim: True
+    _replace(runs, "is_repeatable", lambda self, claim: True)
 
 
 @_mutant
@@ -106,14 +123,14 @@ def early_answer() -> None:
         threading.Thread(target=write).start()
         return outcomes
 
-    store._run_all = run_early
+    _replace(store, "_run_all", run_early)
 
 
 @_mutant
 def forgotten_ticket() -> None:
     """A job keeps its place among the requests that are admitted."""
     ticket: Any = admission.Ticket
-    ticket.__exit__ = lambda self, kind, error, trace: None
+    _replace(ticket, "__exit__", lambda self, kind, error, trace: None)
 
 
 @_mutant
@@ -126,7 +143,7 @@ def first_leader_only() -> None:
         if self.leader is None:
             await look(self)
 
-    discovery._look = look_once
+    _replace(discovery, "_look", look_once)
 
 
 @_mutant
@@ -146,28 +163,28 @@ def endless_leader() -> None:
         return ""
 
     thread: Any = leadership_thread.LeadershipThread
-    thread.wait_until_lost = never
+    _replace(thread, "wait_until_lost", never)
 
 
 @_mutant
 def forgotten_request() -> None:
     """A gateway keeps a request that has failed."""
     backend: Any = remote_backend.RemoteBackend
-    backend._fail = lambda self, request_id, error: self._answers.fail(request_id, error)
+    _replace(backend, "_fail", lambda self, request_id, error: self._answers.fail(request_id, error))
 
 
 @_mutant
 def unknown_effect() -> None:
     """A gateway acknowledges an effect and does not remember it, so it submits the request again."""
     pending: Any = pending_requests.PendingRequest
-    pending.has_effect = property(lambda self: False, lambda self, value: None)
+    _replace(pending, "has_effect", property(lambda self: False, lambda self, value: None))
 
 
 @_mutant
 def unchecked_claim() -> None:
     """A server that has lost its claim of a job may still end it."""
     jobs: Any = sqlite_jobs
-    jobs._HELD = "id = ? AND ? > 0"
+    _replace(jobs, "_HELD", "id = ? AND ? > 0")
 
 
 @_mutant
@@ -176,3 +193,99 @@ def ignored_key() -> None:
     jobs: Any = sqlite_jobs
     submit = jobs.submit
     jobs.submit = lambda connection, job, *rest: submit(connection, replace(job, idempotency_key=""), *rest)
+
+
+@_mutant
+def stale_answers() -> None:
+    """Gateways do not look at the fence of who sends them something."""
+    _replace(remote_backend.RemoteBackend, "_is_outranked", lambda self, leader: False)
+
+
+@_mutant
+def kept_lease() -> None:
+    """An orchestrator that ends does not give up its lead."""
+
+    async def release_lease(self: Any, *values: Any) -> None:
+        pass
+
+    _replace(sqlite_leases.SqliteLeases, "release_lease", release_lease)
+
+
+@_mutant
+def early_readiness() -> None:
+    """A gateway is ready when it has started, before it has heard what is served (decision 0069)."""
+    _replace(status.StatusBoard, "_is_complete", lambda self: all(each.is_as_wanted for each in self.programs.values()))
+
+
+@_mutant
+def hasty_drain() -> None:
+    """An orchestrator that is told to end does not wait for its requests."""
+
+    async def drain(self: Any, timeout_s: float) -> None:
+        self._is_draining = True
+
+    _replace(gateway_server.GatewayServer, "drain", drain)
+
+
+@_mutant
+def effects_after_answers() -> None:
+    """A request that was answered counts as finished, though its effects have not happened (decision 0071)."""
+
+    async def finish_effects(self: Any, timeout_s: float) -> None:
+        pass
+
+    _replace(orchestrator.Orchestrator, "finish_effects", finish_effects)
+    waits = "waits_for_effects"
+    message = pending_requests.PendingRequest.as_message
+    _replace(pending_requests.PendingRequest, "as_message", lambda self, *rest: replace(message(self, *rest), **{waits: False}))
+
+
+@_mutant
+def double_admission() -> None:
+    """A request that is admitted counts twice."""
+    admit = admission.Admission.admit
+
+    def count_twice(self: Any, *values: Any) -> Any:
+        ticket = admit(self, *values)
+        self.num_requests += 1
+        return ticket
+
+    _replace(admission.Admission, "admit", count_twice)
+
+
+@_mutant
+def changing_key() -> None:
+    """A client that sends a job again sends another key."""
+    make = http.ServerEndpoint.request
+
+    def make_with_key(self: Any, *values: Any) -> Any:
+        request = make(self, *values)
+        if IDEMPOTENCY_KEY in request.headers:
+            request.headers[IDEMPOTENCY_KEY] = secrets.token_hex(16)
+        return request
+
+    _replace(http.ServerEndpoint, "request", make_with_key)
+
+
+@_mutant
+def repeated_number() -> None:
+    """A gateway gives the number of a request to the next one, too."""
+    begin = remote_backend.RemoteBackend.__init__
+
+    def begin_twice(self: Any, *values: Any, **options: Any) -> None:
+        begin(self, *values, **options)
+        self._numbers = (number // 2 for number in itertools.count(2))
+
+    _replace(remote_backend.RemoteBackend, "__init__", begin_twice)
+
+
+@_mutant
+def forgotten_answer() -> None:
+    """An orchestrator keeps a request whose answer was read."""
+    end = gateway_server.GatewayServer._end
+
+    def keep(self: Any, session: Any, request_id: int, how: Any) -> None:
+        if how == self._orchestrator.request_owners.give_up:
+            end(self, session, request_id, how)
+
+    _replace(gateway_server.GatewayServer, "_end", keep)

@@ -29,6 +29,7 @@ class End:
         deliver: Called with what arrives.
         ended: Called once, with the reason, when no more will arrive.
         is_closed: Whether it neither sends nor receives.
+        is_http: Whether it carries bytes, not messages between servers.
     """
 
     peer: "End"
@@ -39,6 +40,7 @@ class End:
         self.deliver: Callable[[Any], None] = lambda item: None
         self.ended: Callable[[str], None] = lambda reason: None
         self.is_closed = False
+        self.is_http = False
         self.arriving: deque[tuple[Any, str]] = deque()
         self.num_stalled = 0
         self.last_ns = 0
@@ -192,6 +194,7 @@ class Network:
         if listener is None or not listener.is_open:
             raise ConnectionRefusedError(f"no process listens at port {port}")
         near, far = self.pair(loop, listener.loop, listener.process)
+        near.is_http = far.is_http = True
         protocol = factory()
         transport = VirtualTransport(near, protocol, port)
         listener.loop.call_soon_threadsafe(listener.accept, far)

@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial, wraps
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ from dyorc.leader_election.leadership import Leadership
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.replica.resident_table import ResidentTable
 from dyorc.replica.worker import Worker
-from dyorc.store import sqlite, sqlite_leases
+from dyorc.store import redis, sqlite, sqlite_leases
 from tests.whole_server.network import End
 from tests.whole_server.servers import FIRST_PORT
 from tests.whole_server.world import ProcessState, VirtualProcess, World, current_thread
@@ -34,6 +34,7 @@ class Observed:
         wrong: What must not have happened.
         num_leads: How often a lead was won.
         job_ends: How often each job has ended.
+        kept_leads: When a process ended in order and did not give up its lead, and which.
         knowledge: When the gateway at a port got to know what is deployed, or was left by its orchestrator.
     """
 
@@ -42,6 +43,7 @@ class Observed:
     wrong: list[str] = field(default_factory=list[str])
     num_leads: int = 0
     job_ends: Counter[str] = field(default_factory=Counter[str])
+    kept_leads: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
     knowledge: dict[int, list[tuple[float, bool]]] = field(default_factory=dict[int, list[tuple[float, bool]]])
     _holder: str = ""
     _fence: int = 0
@@ -70,10 +72,17 @@ class Observed:
         def noting(part: Any, *args: Any, **kwargs: Any) -> None:
             thread = current_thread()
             assert thread is not None
-            self.parts.append((thread.process, part))
+            process = thread.process
+            self.parts.append((process, part))
             made(part, *args, **kwargs)
+            if kind is Leadership:
+                process.on_end.append(lambda: self._look_at_end(process, part))
 
         kind.__init__ = noting
+
+    def _look_at_end(self, process: VirtualProcess, leadership: Leadership) -> None:
+        if process.exit == "ended" and leadership.owner == self._holder:
+            self.kept_leads.append((self.world.elapsed_s, process.name))
 
     # Leases: the store's word, in its order
 
@@ -82,8 +91,12 @@ class Observed:
         now_s: float,
     ) -> int | None:  # fmt: skip
         fence = real(connection, name, owner, lease_s, above, now_s)
-        if fence is None:
-            return None
+        if fence is not None:
+            self.note_acquired(owner, fence, lease_s, now_s)
+        return fence
+
+    def note_acquired(self, owner: str, fence: int, lease_s: float, now_s: float) -> None:
+        """Notes that the store has given a lease to an owner."""
         if owner != self._holder:
             self.num_leads += 1
             if self._holder and self._renewed_s <= now_s < self._renewed_s + self._lease_s:
@@ -91,28 +104,37 @@ class Observed:
             if fence <= self._fence:
                 self.wrong.append(f"fence {fence} was given to {owner} after fence {self._fence}")
         self._holder, self._fence, self._renewed_s, self._lease_s = owner, fence, now_s, lease_s
-        return fence
 
     def _renew(
         self, real: Callable[..., bool], connection: Any, name: str, owner: str, lease_s: float, held: Any, now_s: float
     ) -> bool:
         is_ours = real(connection, name, owner, lease_s, held, now_s)
         if is_ours:
-            if owner != self._holder and held.fence <= self._fence:
-                self.wrong.append(f"{owner} renewed fence {held.fence} after {self._holder} had got fence {self._fence}")
-            self._holder, self._fence, self._renewed_s, self._lease_s = owner, held.fence, now_s, lease_s
+            self.note_renewed(owner, held.fence, lease_s, now_s)
         return is_ours
+
+    def note_renewed(self, owner: str, fence: int, lease_s: float, now_s: float) -> None:
+        """Notes that the store has prolonged a lease."""
+        if owner != self._holder and fence <= self._fence:
+            self.wrong.append(f"{owner} renewed fence {fence} after {self._holder} had got fence {self._fence}")
+        self._holder, self._fence, self._renewed_s, self._lease_s = owner, fence, now_s, lease_s
 
     def _release(self, real: Callable[..., None], connection: Any, name: str, owner: str, fence: int, now_s: float) -> None:
         real(connection, name, owner, fence, now_s)
+        self.note_released(owner, fence)
+
+    def note_released(self, owner: str, fence: int) -> None:
+        """Notes that an owner has given a lease back."""
         if owner == self._holder and fence == self._fence:
             self._holder = ""
 
     def _count_job_ends(self) -> None:
         """Counts the ends of jobs whose servers were told that they are on disk: a step whose commit fails is done again."""
-        store: Any = sqlite.SqliteStore
-        finish = store.finish
+        stores: tuple[Any, ...] = (sqlite.SqliteStore, redis.RedisStore)
+        for store in stores:
+            store.finish = self._counting(store.finish)
 
+    def _counting(self, finish: Callable[..., Awaitable[bool]]) -> Callable[..., Awaitable[bool]]:
         @wraps(finish)
         async def counted(self_: Any, held: Any, *rest: Any) -> bool:
             has_ended = await finish(self_, held, *rest)
@@ -120,7 +142,7 @@ class Observed:
                 self.job_ends[held.job.id] += 1
             return has_ended
 
-        store.finish = counted
+        return counted
 
     # What gateways know of what is deployed
 

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-from tests.whole_server.world import ProcessState, VirtualThread, current_thread
+from tests.whole_server.world import READ_NS, ProcessState, VirtualThread, current_thread
 
 
 class VirtualLock:
@@ -29,21 +29,22 @@ class VirtualLock:
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """See `threading.Lock.acquire`."""
         thread = current_thread()
-        if thread is None:
-            if self._is_locked and blocking:
-                raise RuntimeError("a lock is waited for outside of a world")
-        else:
+        if thread is not None:
             thread.world.maybe_give_way()
         if not self._is_locked:
             self._is_locked = True
             return True
-        if thread is None or not blocking or timeout == 0:
+        if not blocking or timeout == 0:
             return False
+        if thread is None:
+            raise RuntimeError("a lock is waited for outside of a world")
         self._waiting.append(thread)
         if not thread.world.park(None if timeout < 0 else thread.world.now_ns + int(timeout * 1e9)):
             self._waiting.remove(thread)
             return False
         return True
+
+    __enter__ = acquire
 
     def release(self) -> None:
         """See `threading.Lock.release`."""
@@ -59,14 +60,110 @@ class VirtualLock:
         """See `threading.Lock.locked`."""
         return self._is_locked
 
-    def __enter__(self) -> bool:
-        return self.acquire()
-
     def __exit__(self, *_: object) -> None:
         self.release()
 
     def _at_fork_reinit(self) -> None:
         self.__init__()
+
+
+class VirtualRLock:
+    """A `threading.RLock` of virtual threads."""
+
+    def __init__(self) -> None:
+        self._lock = VirtualLock()
+        self._owner: VirtualThread | None = None
+        self._num_holds = 0
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """See `threading.RLock`."""
+        thread = current_thread()
+        if self._num_holds and self._owner is thread:
+            self._num_holds += 1
+            return True
+        if not self._lock.acquire(blocking, timeout):
+            return False
+        self._owner, self._num_holds = thread, 1
+        return True
+
+    __enter__ = acquire
+
+    def release(self) -> None:
+        """See `threading.RLock`."""
+        if not self._is_owned():
+            raise RuntimeError("cannot release un-acquired lock")
+        self._num_holds -= 1
+        if not self._num_holds:
+            self._owner = None
+            self._lock.release()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    # What `threading.Condition` needs
+
+    def _is_owned(self) -> bool:
+        return self._num_holds > 0 and self._owner is current_thread()
+
+    def _release_save(self) -> int:
+        num_holds, self._num_holds, self._owner = self._num_holds, 0, None
+        self._lock.release()
+        return num_holds
+
+    def _acquire_restore(self, num_holds: int) -> None:
+        self._lock.acquire()
+        self._owner, self._num_holds = current_thread(), num_holds
+
+    def _at_fork_reinit(self) -> None:
+        self.__init__()
+
+
+class VirtualQueue:
+    """A `queue.SimpleQueue` of virtual threads."""
+
+    def __init__(self) -> None:
+        self._items: deque[Any] = deque()
+        self._waiting: deque[VirtualThread] = deque()
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        """See `queue.SimpleQueue.put`."""
+        self._items.append(item)
+        while self._waiting:
+            thread = self._waiting.popleft()
+            if thread.world.wake(thread):
+                break
+        thread = current_thread()
+        if thread is not None:
+            thread.world.maybe_give_way()
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        """See `queue.SimpleQueue.get`."""
+        thread = current_thread()
+        until_ns = None if timeout is None or thread is None else thread.world.now_ns + int(timeout * 1e9)
+        while not self._items:
+            if not block or thread is None:
+                raise queue.Empty
+            self._waiting.append(thread)
+            if not thread.world.park(until_ns):
+                self._waiting.remove(thread)
+                raise queue.Empty
+        return self._items.popleft()
+
+    def put_nowait(self, item: Any) -> None:
+        """See `queue.SimpleQueue.put_nowait`."""
+        self.put(item)
+
+    def get_nowait(self) -> Any:
+        """See `queue.SimpleQueue.get_nowait`."""
+        return self.get(block=False)
+
+    def empty(self) -> bool:
+        """See `queue.SimpleQueue.empty`."""
+        return not self._items
+
+    def qsize(self) -> int:
+        """See `queue.SimpleQueue.qsize`."""
+        return len(self._items)
 
 
 class ThreadFacade:
@@ -191,10 +288,29 @@ class FileLocks:
             self._flock(number, fcntl.LOCK_UN)
 
 
-def _clock(real: Callable[[], Any], virtual: Callable[[VirtualThread], Any]) -> Callable[[], Any]:
+def _of_thread(real: Callable[[], Any], virtual: Callable[[VirtualThread], Any]) -> Callable[[], Any]:
+    """Returns what asks the running thread, outside of a world the real one."""
+
     def read() -> Any:
         thread = current_thread()
         return real() if thread is None else virtual(thread)
+
+    return read
+
+
+def _clock(name: str) -> Callable[[], Any]:
+    """Returns a clock in place of that of `time`."""
+    real = getattr(time, name)
+    is_in_ns, is_wall = name.endswith("_ns"), name.startswith("time")
+
+    def read() -> Any:
+        thread = current_thread()
+        if thread is None:
+            return real()
+        world = thread.world
+        world.now_ns += READ_NS
+        now_ns = world.now_ns + world.wall_shift_ns if is_wall else world.now_ns
+        return now_ns if is_in_ns else now_ns / 1e9
 
     return read
 
@@ -226,41 +342,27 @@ def seed_randomness(seed: int) -> None:
 def install() -> None:
     """Patches this process for good."""
     seed_randomness(0)
-    for name, virtual in _clocks().items():
-        setattr(time, name, _clock(getattr(time, name), virtual))
+    for name in ("time", "monotonic", "perf_counter", "thread_time", "process_time"):
+        setattr(time, name, _clock(name))
+        setattr(time, f"{name}_ns", _clock(f"{name}_ns"))
     time.sleep = _sleep
     threads: Any = threading
     main, real_ident, real_current = threading.current_thread(), threading.get_ident, threading.current_thread
     threads.Lock = threads._allocate_lock = VirtualLock
-    threads._CRLock = None  # so that RLock is the one in Python, on our locks
-    threads.get_ident = threads.get_native_id = _clock(real_ident, lambda thread: thread.ident)
-    threads.current_thread = _clock(real_current, lambda thread: thread.facade or _facade_of(thread))
+    threads._CRLock = VirtualRLock
+    threads.get_ident = threads.get_native_id = _of_thread(real_ident, lambda thread: thread.ident)
+    threads.current_thread = _of_thread(real_current, lambda thread: thread.facade or _facade_of(thread))
     threads.main_thread = lambda: main
     threads.Thread, threads.local = ThreadFacade, _VirtualLocal
     queues: Any = queue
-    queues.SimpleQueue = queues._PySimpleQueue
+    queues.SimpleQueue = VirtualQueue
     executors: Any = concurrent.futures.thread
     executors._global_shutdown_lock = VirtualLock()
     randoms: Any = random
     names: Any = tempfile
     randoms.Random = names._Random = _SeededRandom
-    os.getpid = _clock(os.getpid, lambda thread: thread.process.pid)
+    os.getpid = _of_thread(os.getpid, lambda thread: thread.process.pid)
     fcntl.flock = FileLocks().flock
-
-
-def _clocks() -> dict[str, Callable[[VirtualThread], Any]]:
-    def monotonic(thread: VirtualThread) -> float:
-        return thread.world.monotonic_ns() / 1e9
-
-    def monotonic_ns(thread: VirtualThread) -> int:
-        return thread.world.monotonic_ns()
-
-    def wall_ns(thread: VirtualThread) -> int:
-        return thread.world.monotonic_ns() + thread.world.wall_shift_ns
-
-    in_seconds = dict.fromkeys(("monotonic", "perf_counter", "thread_time", "process_time"), monotonic)
-    in_nanoseconds = {f"{name}_ns": monotonic_ns for name in in_seconds}
-    return {**in_seconds, **in_nanoseconds, "time": lambda thread: wall_ns(thread) / 1e9, "time_ns": wall_ns}
 
 
 def _facade_of(thread: VirtualThread) -> ThreadFacade:

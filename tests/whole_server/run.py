@@ -21,17 +21,22 @@ from tests.whole_server.links import VirtualCarrier
 from tests.whole_server.network import Network
 from tests.whole_server.observed import Observed
 from tests.whole_server.patches import seed_randomness
+from tests.whole_server.probes import start_probe
 from tests.whole_server.releases import Releases
 from tests.whole_server.releases import prepare as prepare_releases
 from tests.whole_server.rest import faults_of_replicas
 from tests.whole_server.servers import Place, Troupe, prepare
 from tests.whole_server.shapes import SHAPES
+from tests.whole_server.stale_leaders import StaleLeaders
 from tests.whole_server.stream_client import StreamClient
 from tests.whole_server.virtual_loop import VirtualPolicy
+from tests.whole_server.virtual_redis import URL, VirtualRedis
 from tests.whole_server.world import World
 
 _NUM_GATEWAYS = _NUM_ORCHESTRATORS = 2
 _NUM_CLIENTS = 3
+_REDIS_RATIO = 0.5
+"""How often the store is a Redis."""
 _FAULTS_S = 15.0
 _MAX_S = 120.0
 _MAX_LINES = 3000
@@ -60,15 +65,19 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     asyncio.set_event_loop_policy(VirtualPolicy(world, network))
     prepare()
     prepare_releases()
-    disk, observed = Disk(world), Observed(world)
+    disk, observed, stale = Disk(world), Observed(world), StaleLeaders()
     disk.begin()
     observed.begin()
+    stale.begin()
     _log_to(world)
     gateways = [Place(f"gateway-{number}", number) for number in range(_NUM_GATEWAYS)]
     orchestrators = [Place(f"orchestrator-{number}", number) for number in range(_NUM_ORCHESTRATORS)]
     shape = random.Random(f"shape {seed}").choice(SHAPES)
     plane = replicas.prepare(world)
-    troupe = Troupe(world, network, folder, [*gateways, *orchestrators], shape, plane.forks)
+    redis = VirtualRedis(observed) if random.Random(f"store {seed}").random() < _REDIS_RATIO else None
+    places = [*gateways, *orchestrators, *([] if redis is None else [Place("redis-0", 0)])]
+    store = f"sqlite://{folder}/store.db" if redis is None else URL
+    troupe = Troupe(world, network, folder, store, places, None if redis is None else redis.serve, shape, plane.forks)
     ledger = Ledger()
     for place in troupe.places:
         troupe.start(place)
@@ -82,6 +91,7 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     plan = FaultPlan(world, troupe, disk, until_s)
     plan.begin()
     left = set(clients)
+    start_probe(world, observed, gateways, lambda: not left)
     for client in clients:
 
         def ended(client: Any = client) -> None:
@@ -97,8 +107,9 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     except Exception as error:
         wrong.append(f"{type(error).__name__}: {error}")
     ledger.num_other_jobs = releases.num_jobs
-    wrong += faults_of(troupe, ledger, clients, observed) + faults_of_replicas(observed, plane, shape)
-    wrong += streams.faults() + releases.wrong
+    wrong += faults_of(troupe, ledger, clients, observed, redis, plan.happened)
+    wrong += faults_of_replicas(observed, plane, shape)
+    wrong += streams.faults() + releases.wrong + stale.wrong
     if num_lines > _MAX_LINES:
         wrong.append(f"{num_lines} lines of log, expected at most {_MAX_LINES}")
     return {
@@ -106,6 +117,7 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
         "shape": shape.name,
         "wrong": wrong,
         "virtual_s": round(world.elapsed_s, 3),
+        "stores": {troupe.store.partition(":")[0]: 1},
         "steps": world.num_steps,
         "digest": world.digest,
         "faults": dict(plan.counts),

@@ -86,6 +86,13 @@ async def noted(x: Number) -> Number:
     return write_down(x)
 
 
+@dyorc.workflow
+async def left(x: Number) -> Number:
+    """Has an effect that may come after the answer."""
+    write_down(x)
+    return squares(x)
+
+
 @dyorc.program(max_batch_size=4, num_replicas=2)
 def doubles(x: Int[np.ndarray, "batch n"]) -> Int[np.ndarray, "batch n"]:
     """Doubles what is too large for a message."""
@@ -112,7 +119,7 @@ async def stamped(x: Number) -> Number:
     return stamps(x)
 
 
-ALL = (decided, fanned, looped, noted, doubled, stamped)
+ALL = (decided, fanned, looped, noted, left, doubled, stamped)
 TARGETS = tuple(f"tests.whole_server.served:{workflow.name}" for workflow in ALL)
 
 
@@ -127,9 +134,13 @@ PLAIN: dict[str, Callable[[int], int]] = {
     "fanned": lambda x: sum((x + step) ** 2 for step in range(4)),
     "looped": _looped,
     "noted": lambda x: x + 1,
+    "left": lambda x: x * x,
     "doubled": lambda x: 4 * x,
 }
 """What each workflow answers."""
+
+WITH_EFFECTS = ("noted", "left")
+"""The workflows that write their input down."""
 
 _NUM_ELEMENTS = 100
 

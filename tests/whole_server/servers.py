@@ -2,7 +2,7 @@
 
 import asyncio
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,23 +14,27 @@ from dyorc.server import orchestrator_process
 from dyorc.server.gateway_process import serve_gateway
 from dyorc.server.stop_signals import StopSignals
 from tests.whole_server import served, streamed
+from tests.whole_server.kept_routes import keep_routes
 from tests.whole_server.network import Network, VirtualSocket
 from tests.whole_server.replica_processes import VirtualForks
 from tests.whole_server.shapes import Shape
 from tests.whole_server.world import ProcessState, VirtualProcess, World
 
 LEASE_S = 3.0
+JOB_LEASE_S = 2.0
+"""Shorter than most stops, so that claims of jobs are lost."""
 FIRST_PORT = 7001
 _TARGETS = (*served.TARGETS, *streamed.TARGETS)
 
 
-def settings_in(folder: str, port: int, shape: Shape) -> Settings:
-    """Returns the settings of a server whose store and arenas are in a folder."""
+def settings_in(folder: str, port: int, shape: Shape, store: str) -> Settings:
+    """Returns the settings of a server whose arenas are in a folder."""
     return Settings.model_validate(
         {
             **shape.settings({"code_folders": (folder,)}),
-            "store": f"sqlite://{folder}/store.db",
+            "store": store,
             "cluster": {"lease_s": LEASE_S},
+            "jobs": {"lease_s": JOB_LEASE_S},
             "transport": {"arena_folder": folder, "arena_bytes": 2**22, "inline_limit_bytes": 256},
             "gateway": {"port": port, "grpc": False, "drain_timeout_s": 5.0},
             "telemetry": {"page": False, "metrics": False},
@@ -39,9 +43,10 @@ def settings_in(folder: str, port: int, shape: Shape) -> Settings:
 
 
 def prepare() -> None:
-    """Puts virtual sockets in place of bound ones."""
+    """Puts virtual sockets in place of bound ones, and lets what all gateways have in common be made once."""
     http: Any = http_server
     http.bind = lambda host, port: VirtualSocket(port)
+    keep_routes()
 
 
 @dataclass
@@ -64,9 +69,9 @@ class Place:
     end: Callable[[], object] | None = None
 
     @property
-    def is_gateway(self) -> bool:
-        """Whether it is a gateway's place, not an orchestrator's."""
-        return self.name.startswith("gateway")
+    def kind(self) -> str:
+        """What runs there: ``gateway``, ``orchestrator`` or ``redis``."""
+        return self.name.partition("-")[0]
 
     @property
     def port(self) -> int:
@@ -84,7 +89,9 @@ class Troupe:
     """All servers.
 
     Attributes:
+        store: The setting `STORE`.
         places: Gateways first.
+        serve_redis: Runs a Redis; None without its place.
         shape: Where programs run.
         forks: What starts the processes of replicas.
         exits: How processes ended that were not killed.
@@ -93,7 +100,9 @@ class Troupe:
     world: World
     network: Network
     folder: str
+    store: str
     places: list[Place]
+    serve_redis: Callable[[], Coroutine[Any, Any, None]] | None
     shape: Shape
     forks: VirtualForks
     exits: list[str] = field(default_factory=list[str])
@@ -102,7 +111,8 @@ class Troupe:
         """Starts a place's next process."""
         place.num_starts += 1
         place.end = None
-        run = self._run_gateway if place.is_gateway else self._run_orchestrator
+        runs = {"gateway": self._run_gateway, "orchestrator": self._run_orchestrator, "redis": self._run_redis}
+        run = runs[place.kind]
         process = place.process = self.world.start_process(f"{place.name}#{place.num_starts}", lambda: asyncio.run(run(place)))
         process.on_end.append(lambda: self._ended(place, process))
 
@@ -117,13 +127,17 @@ class Troupe:
 
     async def _run_gateway(self, place: Place) -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
-        async with serve_gateway(settings_in(self.folder, place.port, self.shape)) as server:
+        async with serve_gateway(settings_in(self.folder, place.port, self.shape, self.store)) as server:
             self.world.log("listens", url=server.url)
             place.end = lambda: loop.call_soon_threadsafe(stop.set)
             await stop.wait()
 
     async def _run_orchestrator(self, place: Place) -> None:
         console = Console(file=io.StringIO())
-        settings, signals, loop = settings_in(self.folder, 0, self.shape), StopSignals(), asyncio.get_running_loop()
+        settings, signals, loop = settings_in(self.folder, 0, self.shape, self.store), StopSignals(), asyncio.get_running_loop()
         place.end = lambda: loop.call_soon_threadsafe(signals.receive)
         await signals.run(lambda has_started: orchestrator_process.serve_group(_TARGETS, settings, console, signals, has_started))
+
+    async def _run_redis(self, _: Place) -> None:
+        assert self.serve_redis is not None
+        await self.serve_redis()

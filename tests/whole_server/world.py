@@ -21,7 +21,7 @@ from greenlet import getcurrent, greenlet
 
 _STEP_NS = 2_000
 """What a turn of a virtual thread takes at least: code that looks at the clock until a time is over gets there."""
-_READ_NS = 100
+READ_NS = 100
 """What a look at the clock takes."""
 _MAX_STILL_STEPS = 2_000_000
 """So many turns within a second of virtual time: something spins."""
@@ -104,12 +104,14 @@ class VirtualThread:
         self.greenlet = greenlet(run)
 
 
-_threads: dict[greenlet, VirtualThread] = {}
+_running: VirtualThread | None = None
+_kept: list[greenlet] = []
+"""Those of the dead, too: one that is collected is resumed, with an error."""
 
 
 def current_thread() -> VirtualThread | None:
-    """Returns the running virtual thread; None outside of a world."""
-    return _threads.get(getcurrent())
+    """Returns the running virtual thread; None outside of a world, and in its timers."""
+    return _running
 
 
 class World:
@@ -132,7 +134,7 @@ class World:
         self.num_steps = 0
         self.processes: list[VirtualProcess] = []
         self._write = write
-        self._switches = random.Random(f"switches {seed}")
+        self._draw = random.Random(f"switches {seed}").random
         self._runnable: list[VirtualThread] = []
         self._timers: list[tuple[int, int, VirtualThread | Callable[[], None], int]] = []
         self._numbers = itertools.count()
@@ -142,15 +144,12 @@ class World:
         self._digest = hashlib.blake2b(digest_size=16)
         self._failure: BaseException | None = None
         self._is_over = False
+        self._limit_ns = 0
+        self._hooked: Any = None
         self._second_ns = 0
         self._still_steps = 0
 
     # Clocks and log
-
-    def monotonic_ns(self) -> int:
-        """Returns the monotonic time; looking takes a moment."""
-        self.now_ns += _READ_NS
-        return self.now_ns
 
     @property
     def elapsed_s(self) -> float:
@@ -206,11 +205,10 @@ class World:
             except BaseException as error:  # of the simulation itself: a thread's own errors are handled in it
                 self._failure = self._failure or error
             thread.is_over = True
-            del _threads[thread.greenlet]
 
         thread = VirtualThread(self, process, name, guarded, next(self._idents))
         thread.greenlet.parent = self._hub
-        _threads[thread.greenlet] = thread
+        _kept.append(thread.greenlet)
         self._add_runnable(thread)
         return thread
 
@@ -228,7 +226,7 @@ class World:
                 call()
         thread = current_thread()
         if thread is not None and thread.process is process:
-            self._hub.switch()
+            self._switch(thread)
 
     def stop(self, process: VirtualProcess) -> None:
         """Stops a process as SIGSTOP does."""
@@ -254,7 +252,7 @@ class World:
         thread.is_parked, thread.is_woken = True, False
         if until_ns is not None:
             heapq.heappush(self._timers, (until_ns, next(self._numbers), thread, thread.wait))
-        self._hub.switch()
+        self._switch(thread)
         return thread.is_woken
 
     def wake(self, thread: VirtualThread) -> bool:
@@ -272,11 +270,11 @@ class World:
         self._pass_time()
         if self._runnable or self._failure is not None or (self._timers and self._timers[0][0] <= self.now_ns):
             self._add_runnable(thread)
-            self._hub.switch()
+            self._switch(thread)
 
     def maybe_give_way(self, ratio: float = 0.25) -> None:
         """Lets others run now and then: threads may be interrupted anywhere."""
-        if self._switches.random() < ratio:
+        if self._draw() < ratio:
             self.give_way()
 
     def call_later(self, delay_s: float, call: Callable[[], None]) -> None:
@@ -287,7 +285,7 @@ class World:
         """See `call_later`."""
         heapq.heappush(self._timers, (when_ns, next(self._numbers), call, 0))
 
-    # The hub
+    # Who is next
 
     def end(self) -> None:
         """Ends the run after the present turn."""
@@ -300,50 +298,80 @@ class World:
             SpinningError: If threads take turns without end.
             BaseException: What a part of the simulation raised.
         """
-        limit_ns = self.now_ns + int(max_s * 1e9)
+        global _running
+        self._limit_ns = self.now_ns + int(max_s * 1e9)
         before = sys.get_asyncgen_hooks()
         try:
-            while not self._is_over and self._failure is None:
-                self._fire_timers()
-                if self._runnable:
-                    self._take_turn()
-                elif not self._timers or self._timers[0][0] > limit_ns:
-                    return False
-                else:
-                    self.now_ns = max(self.now_ns, self._timers[0][0])
-                if self.now_ns > limit_ns:
-                    return False
+            while (thread := self._next()) is not None:
+                thread.greenlet.switch()  # returns when a thread has ended, or none is next
+                _running = None
         finally:
             asyncio._set_running_loop(None)
             sys.set_asyncgen_hooks(*before)
         if self._failure is not None:
             raise self._failure
-        return True
+        return self._is_over
+
+    def _switch(self, here: VirtualThread) -> None:
+        """Runs others until the next turn of a thread, the running one."""
+        here.loop = asyncio._get_running_loop()
+        thread = self._next()
+        if thread is not here:
+            (self._hub if thread is None else thread.greenlet).switch()
+
+    def _next(self) -> VirtualThread | None:
+        """Returns the thread whose turn it is, and makes the surroundings its own; None if the run is over."""
+        global _running
+        _running = None  # timers belong to no thread
+        timers, runnable = self._timers, self._runnable
+        while not self._is_over and self._failure is None:
+            if timers and timers[0][0] <= self.now_ns:
+                self._fire_timers()
+            if runnable:
+                thread = self._pick()
+                if thread is not None:
+                    _running = thread
+                    return thread
+            elif not timers or timers[0][0] > self._limit_ns:
+                return None
+            else:
+                self.now_ns = max(self.now_ns, timers[0][0])
+            if self.now_ns > self._limit_ns:
+                return None
+        return None
 
     def _fire_timers(self) -> None:
-        while self._timers and self._timers[0][0] <= self.now_ns:
-            _, _, target, wait = heapq.heappop(self._timers)
+        timers = self._timers
+        while timers and timers[0][0] <= self.now_ns:
+            _, _, target, wait = heapq.heappop(timers)
             if not isinstance(target, VirtualThread):
-                target()
+                try:
+                    target()
+                except Exception as error:  # of the simulation itself
+                    self._failure = self._failure or error
             elif target.is_parked and target.wait == wait and target.process.state is not ProcessState.DEAD:
                 target.is_parked = False
                 self._add_runnable(target)
 
-    def _take_turn(self) -> None:
-        at = self._switches.randrange(len(self._runnable))
-        self._runnable[at], self._runnable[-1] = self._runnable[-1], self._runnable[at]
-        thread = self._runnable.pop()
+    def _pick(self) -> VirtualThread | None:
+        """Takes one of all that can run; None if its process may not go on."""
+        runnable = self._runnable
+        at = int(self._draw() * len(runnable))
+        thread = runnable[at]
+        runnable[at] = runnable[-1]
+        runnable.pop()
         if thread.process.state is not ProcessState.RUNNING:
             if thread.process.state is ProcessState.STOPPED:
                 thread.process.held.append(thread)
-            return
+            return None
         self._pass_time()
         self._digest.update(b"%d %d;" % (thread.ident - _FIRST_IDENT, self.now_ns))
         loop: Any = thread.loop
         asyncio._set_running_loop(loop)
-        sys.set_asyncgen_hooks(*(loop.asyncgen_hooks if loop is not None else (None, None)))
-        thread.greenlet.switch()
-        thread.loop = asyncio._get_running_loop()
+        if loop is not self._hooked:
+            self._hooked = loop
+            sys.set_asyncgen_hooks(*(loop.asyncgen_hooks if loop is not None else (None, None)))
+        return thread
 
     def _add_runnable(self, thread: VirtualThread) -> None:
         if thread.process.state is ProcessState.STOPPED:

@@ -116,7 +116,8 @@ class Scheduler:
             case ProgramRemoved(program=program):
                 self._remove(program.name)
             case WorkflowRemoved(workflow=workflow):
-                self._appraiser.forget(workflow)
+                for part in workflow.reachable_workflows():
+                    self._appraiser.forget(part)
 
     def _new_pool(self, program: Program) -> ReplicaPool:
         return ReplicaPool(program, self._statistics.of_program(program.name), self._config)

@@ -27,6 +27,10 @@ class DeterminismChecks:
         self._max_checks = max_checks
         self._num_checks: Counter[Workflow] = Counter()
 
+    def forget(self, workflow: Workflow) -> None:
+        """Forgets a workflow that is no longer served."""
+        self._num_checks.pop(workflow, None)
+
     def check(self, task: Task) -> DyOrcError | None:
         """Returns the error of a task that returned and turns out not to be deterministic, if it is one of the first."""
         if self._num_checks[task.callee] >= self._max_checks:

@@ -49,6 +49,7 @@ class TaskRunner:
         answering: The requests themselves, from their arrival to their answer.
         fetches: Values being fetched for workflows to read.
         twins: Programs that run on the replicas of deployed ones of the same name.
+        determinism: Runs the first tasks of each workflow again.
     """
 
     def __init__(self, context: EngineContext, programs: Mapping[str, Program], dispatcher: Dispatcher) -> None:
@@ -63,7 +64,7 @@ class TaskRunner:
         self._dispatcher = dispatcher
         self._watch = context.host.step_monitor
         self._release = EarlyRelease(turn, leases)
-        self._determinism = DeterminismChecks(config.max_determinism_checks)
+        self.determinism = DeterminismChecks(config.max_determinism_checks)
         needs = TensorNeeds(turn, leases)
         self.fetches = Fetches(turn, leases, needs, config.max_attempts)
         self._feeder = StreamFeeder(context, dispatcher, needs)
@@ -348,7 +349,7 @@ class TaskRunner:
 
     def _finish(self, task: Task, end: End) -> None:
         """Ends a task whose coroutine has ended for certain, not under a guess."""
-        error = end.error if isinstance(end, Raised) else self._determinism.check(task)
+        error = end.error if isinstance(end, Raised) else self.determinism.check(task)
         if task.callee.is_streaming:
             self._parts.end_stream(task, error)
         elif error is not None:

@@ -71,7 +71,7 @@ class DirectInference:
 
     def __init__(self, service: InferenceService) -> None:
         self.service = service
-        self.templates = RequestTemplateCache()
+        self.templates = RequestTemplateCache(service.catalog)
         config = service.config
         self._max_bytes = min(_MAX_BODY_BYTES, config.max_request_bytes, service.backend.tensors.inline_limit_bytes)
 

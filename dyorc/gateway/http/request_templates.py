@@ -12,7 +12,7 @@ import numpy as np
 
 from dyorc.core.arrays import Array, address_of
 from dyorc.core.tensor import DType, Shape
-from dyorc.gateway.catalog import Model
+from dyorc.gateway.catalog import Catalog, Model
 from dyorc.gateway.codec.json_outputs import encode_response
 from dyorc.gateway.http.inference_answers import answer_lines
 from dyorc.gateway.infer_request import InferRequest
@@ -91,9 +91,14 @@ class RequestTemplate:
 
 
 class RequestTemplateCache:
-    """The templates of one server."""
+    """The templates of one server.
 
-    def __init__(self) -> None:
+    Args:
+        catalog: Says which models there are: templates of others go, and with them what they hold of their versions.
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
         self._templates: dict[ModelKey, dict[bytes, RequestTemplate]] = {}
 
     def find(self, model: Model, json: bytes, num_bytes: int) -> RequestTemplate | None:
@@ -111,10 +116,17 @@ class RequestTemplateCache:
         places = _places_of(request.arrays, body)
         if places is None:
             return
-        templates = self._templates.setdefault(model.key, {})
+        templates = self._templates.get(model.key)
+        if templates is None:
+            self._forget_left()
+            templates = self._templates[model.key] = {}
         if len(templates) >= _MAX_TEMPLATES:
             templates.clear()
         templates[json] = RequestTemplate(model, replace(request, arrays=()), places, len(body))
+
+    def _forget_left(self) -> None:
+        """Forgets versions that have left."""
+        self._templates = {key: templates for key, templates in self._templates.items() if self._catalog.offers(key)}
 
 
 def _places_of(arrays: Sequence[Array], body: bytes) -> list[_Place] | None:

@@ -23,9 +23,9 @@ OK = "ok"
 
 def read_statistics(statistics: EngineStatistics, readings: Readings) -> None:
     """Adds the engine's counts of workflows and programs."""
-    for name, record in statistics.workflows.items():
+    for name, record in (statistics.retired_workflows | statistics.workflows).items():
         _read_workflow(name, record, readings)
-    for name, record in statistics.programs.items():
+    for name, record in (statistics.retired_programs | statistics.programs).items():
         _read_program(name, record, readings)
 
 
@@ -138,8 +138,11 @@ class ReplicaProcesses:
         """Adds the resources that replicas use.
 
         Args:
-            pids: The processes on this machine, by program; this one is left out.
+            pids: The processes on this machine, by program; this one is left out. Other programs are forgotten.
         """
+        for by_program in (self._cpu_s, self._ended_cpu_s):
+            for program in by_program.keys() - pids.keys():
+                del by_program[program]
         for program in pids:
             usages = {pid: usage for pid in pids[program] - {os.getpid()} if (usage := usage_of(pid)) is not None}
             self._update(program, {pid: usage.cpu_s for pid, usage in usages.items()})

@@ -1,9 +1,13 @@
 """Programs that come and go while an engine runs."""
 
+import gc
+
 import pytest
 
 import dyorc
+from dyorc.authoring.workflow import of_program
 from dyorc.engine.engine_context import Host
+from dyorc.engine.engine_statistics import MAX_RETIRED
 from dyorc.engine.events import ProgramRemoved, ReplicasWanted, WorkflowRemoved
 from dyorc.errors import NotDeployedError
 from tests.unit.engine.driver import World
@@ -73,6 +77,32 @@ def test_a_program_that_was_let_go_is_removed_without_a_trace() -> None:
     world.check_nothing_is_left()
 
 
+def test_nothing_is_known_of_a_workflow_that_has_left_nor_of_those_that_it_calls() -> None:
+    @dyorc.workflow
+    async def inner(x: Vector) -> Vector:
+        return double(x)
+
+    @dyorc.workflow
+    async def outer(x: Vector) -> Vector:
+        return inner(inner(x))
+
+    world = World([double])
+    world.join(double)
+    request = world.submit(outer, [1, 2])
+    world.finish_all()
+    assert list(world.result(request)) == [4, 8]
+    assert _num_dicts_with(outer)
+    assert _num_dicts_with(inner)
+    world.tell(WorkflowRemoved(outer))
+    assert not _num_dicts_with(outer)
+    assert not _num_dicts_with(inner)
+
+
+def _num_dicts_with(workflow: dyorc.Workflow) -> int:
+    """Returns how many dicts of this process have it as a key."""
+    return sum(any(key is workflow for key in thing) for thing in gc.get_objects() if isinstance(thing, dict))
+
+
 def test_calls_of_a_program_that_is_removed_all_the_same_fail() -> None:
     world = World([double])
     waiting = world.submit(doubled, [1, 2])
@@ -93,3 +123,29 @@ def test_what_is_wanted_may_be_said_before() -> None:
     world.join(double)
     world.join(double)
     assert len(world.parked) == 1
+
+
+def test_counts_of_what_has_left_go_in_the_end_and_come_back_before_that() -> None:
+    host = Host()
+    world = World([add_one], host=host)
+    world.join(add_one)
+    statistics = host.statistics
+    for number in (1, 2):
+        world.submit(increment, [0, 0])
+        world.finish_all()
+        world.tell(WorkflowRemoved(increment))
+        assert increment.name not in statistics.workflows
+        assert world.engine.statistics(increment.name).inference_count == number
+
+    for number in range(MAX_RETIRED + 1):
+        program = add_one.with_options(name=f"add_one-{number}")
+        version = of_program(program)
+        world.add(program)
+        world.join(program)
+        world.submit(version, [0, 0])
+        world.finish_all()
+        world.want(program, 0)
+        world.tell(ProgramRemoved(program), WorkflowRemoved(version))
+    for records in (statistics.retired_programs, statistics.retired_workflows):
+        assert list(records) == [f"add_one-{number}" for number in range(1, MAX_RETIRED + 1)]
+    assert list(statistics.programs) == [add_one.name]

@@ -125,6 +125,14 @@ def test_what_no_order_explains(history: list[Operation]) -> None:
     assert str(history[-1]) in str(verdict)
 
 
+def test_a_job_may_be_forgotten_after_its_time_and_not_before() -> None:
+    gone = row(FIRST, ("look", "1", ["state", "succeeded"]), ("list", "1", ["gone", ""]), ("submit", "b", ["id", "2"]))
+    assert check(gone, JobModel(ttl_s=1.0)).is_linearizable
+    assert check(gone, JobModel(ttl_s=10.0)).is_linearizable is False
+    back = row(*[FIRST] * 2, ("list", "1", ["gone", ""]), ("list", "1", ["state", "queued"]))
+    assert check(back, JobModel(ttl_s=1.0)).is_linearizable is False
+
+
 def test_a_search_that_takes_too_long_is_undecided() -> None:
     history = row(*[("submit", "a", None)] * 5, FIRST, ("look", "1", ["gone", ""]))
     assert check(history, JobModel(), max_steps=10).is_linearizable is None

@@ -306,3 +306,6 @@ def test_records_are_sorted_by_workflow_and_those_without_a_story_left_out() -> 
     assert number_of(graphs.of("one"), "program", "small") == 1
     assert edges_of(graphs.of("two")) == {("input", "answer"): 1}
     assert graphs.of("three").num_requests == 0
+    graphs.keep({"two"})
+    assert graphs.of("one").num_requests == 0
+    assert graphs.of("two").num_requests == 1

@@ -43,6 +43,17 @@ def test_a_clock_that_is_set_back_harms_nothing() -> None:
     assert ring.last == 51
 
 
+def test_what_is_gone_is_forgotten_after_a_while_unless_nothing_is_there_at_all() -> None:
+    history, program = History(), ProgramLevels()
+    history.sample(Levels(programs={"p": program, "p@1": program}, workflows={"w@1": WorkflowLevels()}), _NOW_S, 0)
+    history.sample(Levels(programs={"p": program}, workflows={}), _NOW_S + NUM_SECONDS, 1)
+    assert (list(history.programs), list(history.workflows), list(history.latencies)) == (["p", "p@1"], ["w@1"], ["w@1"])
+    history.sample(Levels(programs={"p": program}, workflows={}), _NOW_S + NUM_SECONDS + 1, 2)
+    assert (list(history.programs), list(history.workflows), list(history.latencies)) == (["p"], [], [])
+    history.sample(Levels(programs={}, workflows={}), _NOW_S + 9 * NUM_SECONDS, 3)
+    assert list(history.programs) == ["p"]
+
+
 def test_minutes_are_the_means_of_their_seconds() -> None:
     series = Series(["rate"])
     for second in range(150):

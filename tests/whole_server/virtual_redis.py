@@ -1,0 +1,111 @@
+"""A Redis in a virtual process: fakeredis, which runs the store's scripts in real Lua, behind RESP on virtual connections.
+
+A command is done in one turn, as in Redis, and all of it or nothing is there when its process dies: this one writes its log at
+every command (``appendfsync always``).
+"""
+
+import _thread
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from fakeredis import FakeServer
+from fakeredis._clients._tcp_server import encode_reply
+from fakeredis._socket._async import AsyncFakeSocket
+from redis.asyncio import Redis
+
+from tests.whole_server.network import VirtualSocket
+from tests.whole_server.observed import Observed
+
+PORT = 6379
+URL = f"redis://127.0.0.1:{PORT}/0"
+_JOB = b"dyorc:{jobs}:job:"
+
+
+class VirtualRedis:
+    """What a Redis keeps, and the processes that serve it, one after the other.
+
+    Args:
+        observed: Told of leases, in the store's order.
+    """
+
+    def __init__(self, observed: Observed) -> None:
+        self.observed = observed
+        self.server: Any = FakeServer(version=(7, 4))
+        self.server.lock = _thread.allocate_lock()  # nobody runs, and no process dies, in the middle of a command
+
+    async def serve(self) -> None:
+        """Serves until its process ends."""
+        self.server.sockets.clear()
+        loop = asyncio.get_running_loop()
+        await loop.create_server(lambda: _Connection(self), sock=VirtualSocket(PORT))
+        await asyncio.Event().wait()
+
+    def job_states(self) -> dict[str, str]:
+        """Returns the state of each job."""
+        items = self.server.dbs[0]._dict.items()
+        return {key[len(_JOB) :].decode(): item.value[b"state"].decode() for key, item in items if key.startswith(_JOB)}
+
+
+class _Connection(asyncio.Protocol):
+    """One client's connection."""
+
+    def __init__(self, redis: VirtualRedis) -> None:
+        self._redis = redis
+        self._client: _Client
+        self._transport: Any
+        self._answering: asyncio.Task[None]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See `asyncio.Protocol.connection_made`."""
+        self._transport = transport
+        self._client = _Client(self._redis)
+        self._answering = asyncio.get_running_loop().create_task(self._answer())
+
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol.data_received`."""
+        self._client.sendall(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.Protocol.connection_lost`."""
+        self._answering.cancel()
+        self._client.close()
+
+    async def _answer(self) -> None:
+        replies: Any = self._client.responses
+        while True:
+            reply = await replies.get()
+            self._transport.write(encode_reply(reply, self._client._client_info.protocol_version))
+
+
+class _Client(AsyncFakeSocket):
+    """A client as Redis sees it."""
+
+    def __init__(self, redis: VirtualRedis) -> None:
+        super().__init__(redis.server, 0, client_class=Redis)
+        self._redis = redis
+        self._fields: Sequence[bytes] = ()
+
+    def _process_command(self, fields: list[bytes]) -> None:
+        self._fields, info, is_script = fields, self._client_info, fields[0].lower() == b"evalsha"
+        version = info.protocol_version
+        if is_script:
+            info["resp"] = 2  # what commands of a script answer, whatever the client speaks
+        super()._process_command(fields)
+        if is_script:
+            info["resp"] = version
+        self._fields = ()
+
+    def put_response(self, msg: Any) -> None:
+        """Sees what a step of a lease has led to: ``EVALSHA sha 2 lease fence STEP owner ...``."""
+        fields, now_s, observed = self._fields, time.time(), self._redis.observed
+        if len(fields) > 6 and fields[0].lower() == b"evalsha" and b"lease:" in fields[3] and not isinstance(msg, Exception):
+            step, owner = fields[5], fields[6].decode()
+            if step == b"acquire" and msg is not None:
+                observed.note_acquired(owner, int(msg), int(fields[7]) / 1e3, now_s)
+            elif step == b"renew" and msg:
+                observed.note_renewed(owner, int(fields[8]), int(fields[7]) / 1e3, now_s)
+            elif step == b"release":
+                observed.note_released(owner, int(fields[7]))
+        super().put_response(msg)

@@ -35,7 +35,7 @@ from tests.whole_server.world import World
 
 _NUM_GATEWAYS = _NUM_ORCHESTRATORS = 2
 _NUM_CLIENTS = 3
-_REDIS_RATIO = 0.5
+_REDIS_RATIO = 0.25
 """How often the store is a Redis."""
 _FAULTS_S = 15.0
 _MAX_S = 120.0

@@ -1,6 +1,7 @@
 """The versions that this process has loaded: loads them, puts them on offer, and drops them when no request needs them."""
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -342,10 +343,12 @@ class LoadedVersions:
     def _unload(self) -> None:
         """Forgets the modules of versions that have left, unless one of their programs still serves another version."""
         needed = {owned.program for owned in self._owned.values()}
-        for version in list(self._left):
-            if not needed & set(version.programs.values()):
-                version.unload()
-                self._left.remove(version)
+        unneeded = [version for version in self._left if not needed & set(version.programs.values())]
+        for version in unneeded:
+            version.unload()
+            self._left.remove(version)
+        if unneeded:
+            gc.collect()  # modules are cycles, and a server's collector hardly ever looks at objects that have lived for long
 
 
 def refusal(error: DyOrcError) -> DeployError:

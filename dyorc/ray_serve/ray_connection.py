@@ -88,6 +88,7 @@ async def on_thread(step: Callable[[], object]) -> None:
         await asyncio.shield(running)
     except asyncio.CancelledError:
         await asyncio.wait([running])
+        running.exception()  # nobody waits for it now; unread, it would be logged as lost
         raise
 
 

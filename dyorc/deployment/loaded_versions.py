@@ -40,6 +40,8 @@ _SWITCH_INTERVAL_S = 0.0005
 
 _LOOK_AGAIN_S = 0.5
 _FIRST_POLL_S, _MAX_POLL_S = 0.02, 0.5
+_MAX_UNCOLLECTED = 8
+"""Versions that have left and may stay in memory while requests run, which collecting garbage would hold up."""
 
 Places = Mapping[Program, ProgramSource]
 """Programs with the places where replicas find them."""
@@ -129,6 +131,7 @@ class LoadedVersions:
         self._shown: list[ServedModel] = []
         self._leaving: dict[ModelKey, asyncio.Task[None]] = {}
         self._left: list[LoadedVersion] = []
+        self._num_uncollected = 0
         self._offered: set[ModelKey] = set()
         self.has_left: Callable[[], object] = lambda: None
 
@@ -347,7 +350,9 @@ class LoadedVersions:
         for version in unneeded:
             version.unload()
             self._left.remove(version)
-        if unneeded:
+        self._num_uncollected += len(unneeded)
+        if self._num_uncollected and (self._num_uncollected >= _MAX_UNCOLLECTED or not self._orchestrator.num_requests):
+            self._num_uncollected = 0
             gc.collect()  # modules are cycles, and a server's collector hardly ever looks at objects that have lived for long
 
 

@@ -78,9 +78,11 @@ class ReplicaSpecs:
 
     def leave(self, program: Program) -> Program | None:
         """Notes that a program is no longer needed. Returns the program that stands for its group once none of the group is:
-        then its processes may end. Until then they have it still."""
+        then its processes may end. Until then they have it still. None, too, for a program of the server's own process."""
+        group = next((group for group in self._groups.values() if program in group.programs), None)
+        if group is None:
+            return None
         self._left.add(program)
-        group = next(group for group in self._groups.values() if program in group.programs)
         return group.first if self._left.issuperset(group.programs) else None
 
     def remove(self, first: Program) -> None:

@@ -142,3 +142,9 @@ def test_a_group_ends_with_its_last_program_and_keeps_its_processes_until_then()
     assert specs.leave(alone) is alone
     specs.remove(alone)
     assert specs.firsts == [counting.begin]
+
+
+def test_a_program_of_the_servers_own_process_leaves_without_processes_to_end() -> None:
+    specs = specs_of(program("elsewhere"))
+    assert specs.leave(program("here", in_process=True)) is None
+    assert specs.firsts == list(specs.programs)

@@ -1,6 +1,7 @@
 """The versions that this process has loaded: loads them, puts them on offer, and drops them when no request needs them."""
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -39,6 +40,8 @@ _SWITCH_INTERVAL_S = 0.0005
 
 _LOOK_AGAIN_S = 0.5
 _FIRST_POLL_S, _MAX_POLL_S = 0.02, 0.5
+_MAX_UNCOLLECTED = 8
+"""Versions that have left and may stay in memory while requests run, which collecting garbage would hold up."""
 
 Places = Mapping[Program, ProgramSource]
 """Programs with the places where replicas find them."""
@@ -128,6 +131,7 @@ class LoadedVersions:
         self._shown: list[ServedModel] = []
         self._leaving: dict[ModelKey, asyncio.Task[None]] = {}
         self._left: list[LoadedVersion] = []
+        self._num_uncollected = 0
         self._offered: set[ModelKey] = set()
         self.has_left: Callable[[], object] = lambda: None
 
@@ -342,10 +346,14 @@ class LoadedVersions:
     def _unload(self) -> None:
         """Forgets the modules of versions that have left, unless one of their programs still serves another version."""
         needed = {owned.program for owned in self._owned.values()}
-        for version in list(self._left):
-            if not needed & set(version.programs.values()):
-                version.unload()
-                self._left.remove(version)
+        unneeded = [version for version in self._left if not needed & set(version.programs.values())]
+        for version in unneeded:
+            version.unload()
+            self._left.remove(version)
+        self._num_uncollected += len(unneeded)
+        if self._num_uncollected and (self._num_uncollected >= _MAX_UNCOLLECTED or not self._orchestrator.num_requests):
+            self._num_uncollected = 0
+            gc.collect()  # modules are cycles, and a server's collector hardly ever looks at objects that have lived for long
 
 
 def refusal(error: DyOrcError) -> DeployError:

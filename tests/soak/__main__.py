@@ -19,7 +19,6 @@ from typing import Any
 
 from dyorc.errors import DyOrcError
 from dyorc.testing import ServerProcess, serve_command
-from tests.leaks import no_leaks
 from tests.soak.changes import Changes, Versions
 from tests.soak.load import Load
 from tests.soak.picture import memory_picture
@@ -240,8 +239,7 @@ def main() -> None:
         leak_bytes=options.leak_bytes,
     )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing is left behind
-    with no_leaks():
-        outcomes = asyncio.run(_run_all(options.shapes.split(","), plan))
+    outcomes = asyncio.run(_run_all(options.shapes.split(","), plan))
     figures = {outcome.shape: report(outcome, plan) for outcome in outcomes}
     if options.samples:
         all_samples = {each.shape: [{"at_s": one.at_s} | dict(one.sizes) for one in each.sampler.samples] for each in outcomes}

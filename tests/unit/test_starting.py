@@ -1,6 +1,8 @@
 """Ray is started a second time if the first attempt fails; after that there is one line of error."""
 
 import asyncio
+import gc
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -55,3 +57,29 @@ def test_a_step_that_must_not_be_repeated_is_tried_once() -> None:
     with pytest.raises(LaunchError, match=r"^a cluster could not be started: ConnectionError: nobody there$"):
         asyncio.run(start_with_retry("a cluster", cluster.step, cluster.undo, max_attempts=1))
     assert cluster.calls == ["step", "undo"]
+
+
+def test_an_attempt_that_fails_after_its_start_was_given_up_is_reverted_and_not_logged_as_lost() -> None:
+    lost: list[dict[str, object]] = []
+    ray = Scripted(TIMED_OUT)
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def fail() -> None:
+        has_begun.set()
+        may_end.wait()
+        ray.step()
+
+    async def give_up() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: lost.append(context))
+        starting = asyncio.create_task(start_with_retry("Ray", fail, ray.undo))
+        await asyncio.to_thread(has_begun.wait)
+        starting.cancel()
+        may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        del starting
+        gc.collect()
+
+    asyncio.run(give_up())
+    assert lost == []
+    assert ray.calls == ["step", "undo"]

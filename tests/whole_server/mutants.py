@@ -24,8 +24,20 @@ from tests.whole_server.replica_mutants import REPLICA_MUTANTS
 
 MUTANTS: dict[str, Callable[[], None]] = {**REPLICA_MUTANTS}
 """By name, what makes the mistake in this process."""
-UNNOTICED = frozenset[str]()
-"""What no run has shown yet."""
+UNNOTICED = frozenset(
+    {
+        "changing_key",
+        "early_readiness",
+        "effects_after_answers",
+        "forgotten_answer",
+        "hasty_drain",
+        "ignored_key",
+        "kept_lease",
+        "repeated_number",
+        "stale_answers",
+    }
+)
+"""What no run has shown yet; most were tried on few seeds."""
 
 _LATE_S = 0.05
 

@@ -157,6 +157,7 @@ class JobClients(ClientThreads):
 
     def _list(self, client: int, http: httpx.Client, subject: str, job_id: str, chance: random.Random) -> None:
         """Reads the tenant's jobs, and notes what is said of one."""
+        states: dict[str, str] = {}  # none if the request was not sent
         with self.history.recorded(client, "list", subject, job_id) as operation:
             headers = self._of_tenant(subject)
             answer = self._sent(http, chance, "GET", "/v1/jobs", params={"limit": _LISTED}, headers=headers)

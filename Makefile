@@ -298,8 +298,8 @@ soak: $(VENV)/.dev ## Ask cells and a server on Ray for MINUTES=60 while version
 simulate-mutants: $(VENV)/.dev ## Make mistakes on purpose, and see how many seeds each takes to be noticed (15 minutes); the last line is JSON
 	$(BIN)/python -m tests.whole_server --mutants
 
-storm: $(VENV)/.dev ## All that can happen to every shape of server, MINUTES=10 (SHAPE=cell, SEED=1, CARD=docs/testing/storms); the last line is JSON
-	$(BIN)/python -m tests.storm --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(if $(SHAPE),--shape $(SHAPE)) $(if $(CARD),--card $(CARD))
+storm: $(VENV)/.dev ## All that can happen to every shape of server, MINUTES=10 (SHAPE=cell, ONLY="kill server", SEED=1, CARD=docs/testing/storms); the last line is JSON
+	$(BIN)/python -m tests.storm --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(if $(SHAPE),--shape $(SHAPE)) $(if $(ONLY),--only "$(ONLY)") $(if $(CARD),--card $(CARD))
 
 chaos: $(VENV)/.dev ## Kill orchestrator and replicas 200 times under load: nothing wrong, nothing left; the last line is JSON
 	$(BIN)/python -m tests.chaos.storm

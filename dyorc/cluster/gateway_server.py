@@ -59,6 +59,7 @@ from dyorc.leader_election.leader import LeaderTerm
 from dyorc.models.offers import ModelKey
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.system.log_throttle import LogThrottle
+from dyorc.telemetry.histories.history_recorder import HistoryRecorder
 from dyorc.transport.column_codec import ColumnHeader, Frame
 from dyorc.transport.error_codec import pack_error
 from dyorc.transport.inbox import InputsLostError
@@ -88,6 +89,7 @@ class GatewayServer:
         default_timeout_s: The time limit of requests that name none (`EngineConfig.request_timeout_s`).
         keys: The cluster's; None only if no other machine can reach the address.
         lead: This process's lead of the group; None if there are no other orchestrators.
+        histories: Records the histories of requests; None: nothing does.
 
     Attributes:
         control: Carries out changes of deployed versions and of the number of replicas.
@@ -97,11 +99,12 @@ class GatewayServer:
 
     def __init__(
         self, orchestrator: Orchestrator, address: str, link: LinkConfig, *, default_timeout_s: float = 300.0,
-        keys: ClusterKeys | None = None, lead: LeaderTerm | None = None,
+        keys: ClusterKeys | None = None, lead: LeaderTerm | None = None, histories: HistoryRecorder | None = None,
     ) -> None:  # fmt: skip
         self._orchestrator = orchestrator
         self._tensors = orchestrator.tensors
         self._lead = lead or _WITHOUT_RIVALS
+        self._histories = histories
         self._default_timeout_s = default_timeout_s
         callbacks = LinkCallbacks(self._receive, lambda: None, self._connection_lost)
         self._link = listen(address, link, callbacks, keys=keys)
@@ -227,15 +230,17 @@ class GatewayServer:
             self._send(session, _failed(submit.request_id, error))
             return
         number = self._orchestrator.request_owners.next_number()
-        story = RequestTrace(number, now_ns, submit.span) if submit.is_recorded else None
         deadline_ns = None if submit.timeout_s is None else now_ns + int(submit.timeout_s * 1e9)
         terms = Terms(
             deadline_ns=deadline_ns, priority=submit.priority, tenant=submit.tenant, weight=submit.weight,
             waits_for_effects=submit.waits_for_effects, is_shadow=submit.is_shadow,
         )  # fmt: skip
         identity = identity_of(workflow.name, inputs, submit.statics, self._tensors)
-        arrived = RequestArrived(number, workflow, inputs, submit.statics, terms, identity, story, lambda: submit.facts)
-        self._run(RemoteRequest(session, submit.request_id, arrived, identity))
+        recorder = self._histories if self._histories is not None and self._histories.draws() else None
+        history = None if recorder is None else recorder.keeper(submit.facts.request_id, terms)
+        story = RequestTrace(number, now_ns, submit.span) if submit.is_recorded or history is not None else None
+        arrived = RequestArrived(number, workflow, inputs, submit.statics, terms, identity, story, lambda: submit.facts, history)
+        self._run(RemoteRequest(session, submit.request_id, arrived, identity, submit.is_recorded, history))
 
     def _run(self, request: RemoteRequest) -> None:
         self._sessions.add_request(request)
@@ -243,6 +248,8 @@ class GatewayServer:
 
     def _forget(self, request: RemoteRequest) -> None:
         """Removes a suspended request from the engine; its gateway still wants it."""
+        if request.history is not None:
+            request.history.withdraw()
         self._orchestrator.request_owners.give_up(request.number)
 
     def _ask_again(self, request: RemoteRequest) -> None:
@@ -252,8 +259,9 @@ class GatewayServer:
         story = None if before.story is None else RequestTrace(number, before.story.started_ns, before.story.span)
         identity = identity_of(before.workflow.name, before.inputs, before.statics, self._tensors)
         self._sessions.end_request(request.session, request.request_id)
-        arrived = replace(before, request_id=number, identity=identity, story=story)
-        self._run(RemoteRequest(request.session, request.request_id, arrived, identity))
+        history = None if request.history is None else request.history.anew()
+        arrived = replace(before, request_id=number, identity=identity, story=story, keeper=history)
+        self._run(RemoteRequest(request.session, request.request_id, arrived, identity, request.is_explained, history))
 
     def _inputs(
         self, session: GatewaySession, submit: SubmitRequest, frames: Sequence[Frame], num_inputs: int
@@ -412,7 +420,10 @@ class GatewayServer:
 
     def _drop_session(self, session: GatewaySession) -> None:
         """Cancels the requests of a gateway, and forgets what it holds."""
-        for request_id in list(session.numbers):
+        for request_id, number in list(session.numbers.items()):
+            request = self._sessions.request_of(number)
+            if request is not None and request.history is not None:
+                request.history.withdraw()  # its gateway submits it to the next leader, or is gone
             self._end(session, request_id, self._orchestrator.request_owners.give_up)
         self._effects.drop_session(session)
         self._sessions.remove(session)

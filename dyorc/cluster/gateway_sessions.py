@@ -12,6 +12,7 @@ from dyorc.core.arrays import Array
 from dyorc.core.tensor import TensorRef
 from dyorc.engine.events import RequestArrived
 from dyorc.engine.request_trace import RequestTrace
+from dyorc.telemetry.histories.history_recorder import HistoryKeeper
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,6 +37,8 @@ class RemoteRequest:
         request_id: The gateway's number for it.
         arrived: The request as the engine has it.
         identity: The identity of its inputs.
+        is_explained: Whether its gateway gets its trace.
+        history: Gets its journal; None: nothing does.
         has_effect: Whether it may have had an effect that must not happen twice.
         is_running: Whether the engine has it: it was not answered, cancelled, or suspended.
     """
@@ -44,6 +47,8 @@ class RemoteRequest:
     request_id: int
     arrived: RequestArrived
     identity: InputsIdentity
+    is_explained: bool = False
+    history: HistoryKeeper | None = None
     has_effect: bool = False
     is_running: bool = True
 
@@ -54,8 +59,8 @@ class RemoteRequest:
 
     @property
     def story(self) -> RequestTrace | None:
-        """Its trace, if its gateway wants one."""
-        return self.arrived.story
+        """Its trace, if its gateway gets it."""
+        return self.arrived.story if self.is_explained else None
 
     @property
     def can_begin_again(self) -> bool:

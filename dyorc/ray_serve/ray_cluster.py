@@ -66,12 +66,8 @@ class RayCluster:
         self.replicas = ServeReplicas(plans, deployment, uplink, lasting=lasting)
 
     async def __aenter__(self) -> Self:
-        try:
-            name = f"replicas on the Ray cluster {self._settings.deployment.ray_address}"
-            await start_with_retry(name, lambda: connect(self._settings), disconnect, max_attempts=1)
-        except BaseException:
-            await asyncio.to_thread(disconnect)
-            raise
+        name = f"replicas on the Ray cluster {self._settings.deployment.ray_address}"
+        await start_with_retry(name, lambda: connect(self._settings), disconnect, max_attempts=1)
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:

@@ -61,7 +61,7 @@ async def start_with_retry(name: str, step: Callable[[], object], undo: Callable
 
     Args:
         name: What is started, for people.
-        undo: Reverts what a failed attempt may have done.
+        undo: Reverts what an attempt may have done that failed, or was given up.
 
     Raises:
         LaunchError: If the last attempt fails; one line, with the exception as its cause.
@@ -70,6 +70,9 @@ async def start_with_retry(name: str, step: Callable[[], object], undo: Callable
         try:
             await on_thread(step)
             return
+        except asyncio.CancelledError:
+            await on_thread(undo)  # nobody wants what it has started, and after a failure nobody else knows of it
+            raise
         except Exception as error:
             await on_thread(undo)
             reason = _in_one_line(error)

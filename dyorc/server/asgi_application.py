@@ -34,6 +34,7 @@ from dyorc.server.runtime import in_process
 from dyorc.settings.settings_reader import read
 from dyorc.store.opening import store_of
 from dyorc.telemetry import logs
+from dyorc.telemetry.histories.history_recorder import recording_histories
 from dyorc.telemetry.tracing.tracer import tracing
 
 _LOOK_AGAIN_S = 5.0
@@ -166,7 +167,8 @@ class AsgiApplication:
             runtime = await stack.enter_async_context(in_process(ModelRegistry.of(self._models), settings, traces=traces))
             orchestrator = runtime.orchestrator
             stack.push_async_callback(orchestrator.finish_effects, settings.gateway.drain_timeout_s)
-            pipeline = stack.enter_context(request_pipeline(orchestrator, settings, None, traces))
+            histories = stack.enter_context(recording_histories(settings.telemetry.histories))
+            pipeline = stack.enter_context(request_pipeline(orchestrator, settings, None, traces, histories))
             jobs = await stack.enter_async_context(Jobs(pipeline.service, store_of(settings.store), settings.jobs))
             application = None if self._app is None else UserApplication(self._app, "beside dyorc.asgi")
             parts = await stack.enter_async_context(gateway_parts(pipeline, jobs, application))

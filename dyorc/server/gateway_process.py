@@ -51,7 +51,8 @@ async def serve_gateway(
     require_linux("a gateway apart from its orchestrator needs", "`dyorc serve --in-process` does both in one process")
     refuse_open_address(settings.gateway)  # before anything starts
     if folder := settings.telemetry.histories.folder:
-        _log.warning("histories_not_recorded", folder=folder, reason="a gateway sees no calls; dyorc serve records histories")
+        reason = "a gateway sees no calls; dyorc orchestrator records histories if it has this setting"
+        _log.warning("histories_recorded_elsewhere", folder=folder, reason=reason)
     network = network_of(settings.cluster)
     drain = Drain(settings.gateway.drain_timeout_s, hurry or asyncio.Event())
     async with contextlib.AsyncExitStack() as stack:

@@ -22,6 +22,7 @@ from dyorc.server.running_server import until_ready
 from dyorc.server.stop_signals import Drain, StopSignals, before, handle_pending_signals
 from dyorc.system.linux_only import require_linux
 from dyorc.system.owned_folder import owned_folder
+from dyorc.telemetry.histories.history_recorder import HistoryRecorder, recording_histories
 from dyorc.telemetry.tracing.tracer import tracing
 from dyorc.transport.cluster_network import NodeNetwork
 
@@ -66,11 +67,14 @@ async def serve_group(
         )
         orchestrator = running.orchestrator
         await stack.enter_async_context(orchestrator.scaler.persist_traffic(store, f"traffic/{cluster.group}"))
-        gateways = await stack.enter_async_context(gateway_listener(orchestrator, settings, leadership.lead, network))
+        histories = stack.enter_context(recording_histories(settings.telemetry.histories))
+        listening = gateway_listener(orchestrator, settings, leadership.lead, network, histories)
+        gateways = await stack.enter_async_context(listening)
         changes = serve_deployments(served, running, settings, gateways, store, leadership.lead, inherited.record)
         await stack.enter_async_context(changes)
         leadership.announce(gateways.address, running.address, orchestrator.tensors.exchange.holder.node)
-        stack.enter_context(role.serving(orchestrator.status, orchestrator.measure))
+        sources = (orchestrator.measure,) if histories is None else (orchestrator.measure, histories.measure)
+        stack.enter_context(role.serving(orchestrator.status, *sources))
         deploy = await stack.enter_async_context(deploy_in_background(running))
         has_started()
         deploy()
@@ -99,12 +103,14 @@ async def serve_group(
 
 @contextlib.asynccontextmanager
 async def gateway_listener(
-    orchestrator: Orchestrator, settings: Settings, lead: LeaderTerm, network: NodeNetwork | None
-) -> AsyncGenerator[GatewayServer]:
+    orchestrator: Orchestrator, settings: Settings, lead: LeaderTerm, network: NodeNetwork | None,
+    histories: HistoryRecorder | None = None,
+) -> AsyncGenerator[GatewayServer]:  # fmt: skip
     """Lets gateways dial in while entered.
 
     Args:
         network: How this process reaches other machines; without any, gateways use a Unix socket that only this user can reach.
+        histories: Records the histories of their requests; None: nothing does.
 
     Raises:
         TransportError: If the address cannot be listened on.
@@ -116,6 +122,8 @@ async def gateway_listener(
             host = f"[{network.host}]" if ":" in network.host else network.host
             address, keys = f"tcp://{host}:{settings.cluster.port or '*'}", network.secrets.keys
         timeout_s = settings.engine.request_timeout_s
-        server = GatewayServer(orchestrator, address, settings.link, default_timeout_s=timeout_s, keys=keys, lead=lead)
+        server = GatewayServer(
+            orchestrator, address, settings.link, default_timeout_s=timeout_s, keys=keys, lead=lead, histories=histories
+        )  # fmt: skip
         async with server as gateways:
             yield gateways

@@ -63,14 +63,16 @@ class RequestPipeline:
 
 @contextlib.contextmanager
 def request_pipeline(
-    backend: Backend, settings: Settings, siblings: PeerProcesses | None, traces: TraceOutput | None
-) -> Generator[RequestPipeline]:
+    backend: Backend, settings: Settings, siblings: PeerProcesses | None, traces: TraceOutput | None,
+    histories: HistoryRecorder | None = None,
+) -> Generator[RequestPipeline]:  # fmt: skip
     """Takes requests in while entered.
 
     Args:
         backend: Runs the requests.
         siblings: The other processes of the same server; None without any.
         traces: Where spans go; None if nothing is traced.
+        histories: Records histories; None: they are off, or recorded where the engine is.
 
     Raises:
         ConfigurationError: If the file of tenants cannot be used.
@@ -80,10 +82,8 @@ def request_pipeline(
     if traces is not None:
         recording.add(traces.tracer)
     requests = RequestLog(config.logs.requests, config.records.slow_s, status_of_outcome)
-    with contextlib.ExitStack() as stack:
-        histories = stack.enter_context(HistoryRecorder(config.histories)) if config.histories.folder else None
-        origins = Origins(recording, None if traces is None else traces.tracer, histories)
-        service = stack.enter_context(contextlib.closing(InferenceService(backend, settings.gateway, siblings, origins)))
+    origins = Origins(recording, None if traces is None else traces.tracer, histories)
+    with contextlib.closing(InferenceService(backend, settings.gateway, siblings, origins)) as service:
         service.server_view.control_logs(LogControl(config.logs, requests, recording, backend.set_logs))
         yield RequestPipeline(service, recording, settings, histories)
 

@@ -17,6 +17,7 @@ from dyorc.server.request_pipeline import request_pipeline, serve_endpoints
 from dyorc.server.running_server import RunningServer, settle_garbage_collector
 from dyorc.server.stop_signals import Drain, handle_pending_signals
 from dyorc.store.opening import store_of
+from dyorc.telemetry.histories.history_recorder import recording_histories
 from dyorc.telemetry.tracing.tracer import tracing
 
 
@@ -60,7 +61,8 @@ async def serve_embedded(
         programs = run_programs(served, settings, start, traces, place, without_ray=without_ray)
         running = await stack.enter_async_context(programs)
         orchestrator = running.orchestrator
-        pipeline = stack.enter_context(request_pipeline(orchestrator, settings, siblings, traces))
+        histories = stack.enter_context(recording_histories(settings.telemetry.histories))
+        pipeline = stack.enter_context(request_pipeline(orchestrator, settings, siblings, traces, histories))
         service, listener = pipeline.service, None
         if place is not None:
             place.siblings.on_warning(orchestrator.warn)

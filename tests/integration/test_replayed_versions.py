@@ -11,8 +11,10 @@ import pytest
 
 import dyorc
 from dyorc.errors import DeployError, InvalidInputError, UnsupportedError
+from dyorc.telemetry.histories.history_files import read_histories
 from dyorc.testing import ServerProcess, serving
 from tests.deadlines import TIMEOUT_S, wait_until
+from tests.parted import cluster
 
 _APP = """
 import numpy as np
@@ -128,3 +130,26 @@ def test_a_server_without_histories_says_so(tmp_path: Path) -> None:
     refused = pytest.raises(UnsupportedError, match="this server has no recorded requests to replay")
     with serving(target, in_process=True) as server, dyorc.Client(server.url) as client, refused:
         client.deploy(target, version="2", fresh=True, after_replay=10)
+
+
+def test_a_gateway_deploys_after_a_replay_of_what_its_orchestrator_has_recorded(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(_APP.replace("THRESHOLD", "5"))
+    histories = tmp_path / "histories"
+    settings = {"DYORC_TELEMETRY__HISTORIES__FOLDER": str(histories)}
+    with (
+        cluster() as parts,
+        parts.orchestrator([f"{tmp_path}/app.py:flow"], **settings) as orchestrator,
+        parts.gateway(**settings) as gateway,
+    ):
+        gateway.wait_for("histories_recorded_elsewhere")
+        gateway.wait_until_ready()
+        recorded = Recorded(orchestrator, tmp_path)
+        with dyorc.Client(gateway.url) as client:
+            for number in range(_NUM_REQUESTS):
+                client.infer("flow", x=np.array([number, 0], np.float32))
+            wait_until(lambda: _num_lines(histories) == _NUM_REQUESTS, "all histories are written")
+            assert len({history.request_id for history in read_histories(histories)} - {""}) == _NUM_REQUESTS
+            with pytest.raises(DeployError, match="2 of 10 recorded requests are different, at most 0 may be"):
+                client.deploy(recorded.version(7), version="higher", after_replay=1000)
+            changed = client.deploy(recorded.version(7), version="higher", after_replay=1000, max_differences=2)
+        assert changed["replay"] == {"num_replayed": 10, "num_different": 2}

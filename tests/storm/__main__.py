@@ -1,9 +1,9 @@
 """Runs the storm over all shapes by turns.
 
-``python -m tests.storm [--minutes N | --faults N] [--shape NAME]... [--seed N] [--card FOLDER]``. Time is shared out evenly among
-the shapes. Progress goes to standard error, the last line of standard output is one JSON object, and the exit status is 1 if any
-figure is beyond its bound. SIGINT and SIGTERM end it after the fault of the moment. With `--card`, figures are added to those of
-this day in that folder, as JSON and as a page.
+``python -m tests.storm [--minutes N | --faults N] [--shape NAME]... [--only FAULT]... [--seed N] [--card FOLDER]``. Time is
+shared out evenly among the shapes. Progress goes to standard error, the last line of standard output is one JSON object, and the
+exit status is 1 if any figure is beyond its bound. SIGINT and SIGTERM end it after the fault of the moment. With `--card`, this
+day's figures in that folder grow by those of this run; they are JSON and a page.
 """
 
 import argparse
@@ -29,6 +29,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--faults", type=int, help="this many for each shape, however long that takes")
     parser.add_argument("--shape", action="append", choices=sorted(SHAPES), help="may be repeated; by default all")
+    parser.add_argument("--only", action="append", default=[], help='a fault, such as "kill gateway"; may be repeated')
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--clients", type=int, default=4, help="at each entrance")
     parser.add_argument("--card", type=Path, help="folder to which a scorecard of this day is written")
@@ -66,7 +67,7 @@ def _run(options: argparse.Namespace, stopping: threading.Event) -> scorecard.Ca
             is_enough = num_strikes >= options.faults if options.faults else time.monotonic() >= over_s
             return stopping.is_set() or is_enough
 
-        results.append(storm(shape, options.seed, is_over, options.clients))
+        results.append(storm(shape, options.seed, is_over, options.clients, options.only))
         left_s = max(0.0, left_s - (time.monotonic() - began_s))
     return scorecard.card_of(results, skipped)
 

@@ -5,7 +5,7 @@ import gc
 import random
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass, field
 
 from tests.deadlines import wait_until
@@ -68,13 +68,17 @@ class Storm:
 
     Args:
         chance: Decides what happens, and when.
+        names: What may happen. Empty: whatever the shape can suffer.
     """
 
-    def __init__(self, shape: Shape, clients: Clients, ledger: Ledger, chance: random.Random) -> None:
+    def __init__(
+        self, shape: Shape, clients: Clients, ledger: Ledger, chance: random.Random, names: Collection[str] = ()
+    ) -> None:
         self._shape = shape
         self._clients = clients
         self._ledger = ledger
         self._chance = chance
+        self._names = names
         self._num_judged = 0
         self.strikes: list[Strike] = []
 
@@ -87,7 +91,9 @@ class Storm:
         """Lets one fault happen, sometimes with another, and waits until every client is answered again."""
         chance, shape = self._chance, self._shape
         time.sleep(chance.uniform(0, _MAX_PAUSE_S))
-        possible = shape.faults()
+        possible = {name: make for name, make in shape.faults().items() if not self._names or name in self._names}
+        if not possible:
+            raise ValueError(f"{shape.name} suffers none of {sorted(self._names)}, expected some of {sorted(shape.faults())}")
         weights = [1 if name in shape.costly else _USUAL_WEIGHT for name in sorted(possible)]
         names = chance.choices(sorted(possible), weights)
         others = sorted(shape.meanwhile & possible.keys() - set(names))
@@ -98,12 +104,16 @@ class Storm:
         num_lines, began_s = shape.num_log_lines, time.monotonic()
         bound_s = sum(fault.bound_s for fault in faults) + _CALM_FACTOR * calm_s
         strike = Strike([fault.name for fault in faults], began_s, bound_s)
+        is_unnoticed = all(fault.is_unnoticed for fault in faults)
         for at, fault in enumerate(faults):
             if at:
                 time.sleep(chance.uniform(0, _MAX_TOGETHER_S))
+            applied_s = time.monotonic()
             fault.apply()
+            if fault.is_unnoticed and not is_unnoticed:  # clients were answered meanwhile, and are asked only after the other
+                strike.bound_s += time.monotonic() - applied_s
         # What ends gracefully answers until it has ended.
-        struck_s = began_s if all(fault.is_unnoticed for fault in faults) else time.monotonic()
+        struck_s = began_s if is_unnoticed else time.monotonic()
         for fault in faults:
             fault.end()
         back_at_s = self._clients.wait_for_all(struck_s, strike.bound_s + _OUTAGE_S)
@@ -132,12 +142,15 @@ class Storm:
             tell(f"   {text}")
 
 
-def storm(shape: Shape, seed: int, is_time_over: Callable[[int], bool], num_clients: int) -> ShapeResult:
+def storm(
+    shape: Shape, seed: int, is_time_over: Callable[[int], bool], num_clients: int, names: Collection[str] = ()
+) -> ShapeResult:
     """Runs a whole storm over a shape.
 
     Args:
         is_time_over: Asked before each strike with the number of strikes so far.
         num_clients: At each entrance.
+        names: What may happen. Empty: whatever the shape can suffer.
     """
     chance, ledger, started_s = random.Random(f"{shape.name} {seed}"), Ledger(), time.monotonic()
     leaks, broken, strikes, books = list[str](), list[str](), list[Strike](), Settlement()
@@ -147,7 +160,7 @@ def storm(shape: Shape, seed: int, is_time_over: Callable[[int], bool], num_clie
                 shape.start()
                 tell(f"{shape.name}: started after {time.monotonic() - started_s:.1f} s")
                 with Clients(list(shape.entrances), shape.folder, ledger, num_clients, seed) as clients:
-                    current = Storm(shape, clients, ledger, chance)
+                    current = Storm(shape, clients, ledger, chance, names)
                     strikes = current.strikes
                     if clients.wait_for_all(time.monotonic(), _OUTAGE_S) is None:
                         broken.append("not all clients were answered before anything happened")

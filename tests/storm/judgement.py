@@ -54,6 +54,11 @@ class Strike:
         """Whether service came back later than is promised, or not at all."""
         return self.back_s is None or self.back_s > self.bound_s
 
+    @property
+    def share_of_bound(self) -> float:
+        """How much of its bound it took until every client was answered again: 1 at the bound, 0 if that never came."""
+        return round((self.back_s or 0.0) / self.bound_s, 3)
+
     def judge(self, outcomes: Sequence[Outcome], faults: Sequence[Fault]) -> None:
         """Looks at requests that ended since it began."""
         for outcome in outcomes:

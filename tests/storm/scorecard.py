@@ -12,8 +12,8 @@ from typing import Any
 
 from tests.storm.driver import ShapeResult
 
-MAX_LOG_LINES = 60
-"""Lines that one fault may leave in the logs of all processes together, on average. A cell's start is about twenty of them."""
+MAX_LOG_LINES = 50
+"""Lines that one fault may leave in the logs of all processes together, on average. An input that crashes two cells leaves 46."""
 _ZERO = ("wrong", "lost", "doubled", "unexplained", "late", "leaks", "broken")
 """Figures that have to be 0."""
 
@@ -39,6 +39,7 @@ def _of_shape(result: ShapeResult) -> Card:
             row["late"] += strike.is_late
             row["longest_back_s"] = max(row["longest_back_s"], strike.back_s or 0.0)
             row["longest_bound_s"] = max(row["longest_bound_s"], round(strike.bound_s, 1))
+            row["longest_share"] = max(row["longest_share"], strike.share_of_bound)
             row["longest_wait_s"] = max(row["longest_wait_s"], round(strike.longest_s, 2))
             row["log_lines"] += strike.num_lines
     return {
@@ -57,7 +58,7 @@ def _of_shape(result: ShapeResult) -> Card:
 
 
 def _empty_row() -> Card:
-    longest = {"longest_back_s": 0.0, "longest_bound_s": 0.0, "longest_wait_s": 0.0}
+    longest = {"longest_back_s": 0.0, "longest_bound_s": 0.0, "longest_share": 0.0, "longest_wait_s": 0.0}
     return {"times": 0, "failed": {}, "unexplained": 0, "late": 0, "log_lines": 0, **longest}
 
 
@@ -113,6 +114,7 @@ _OF_FAULTS = (
     "requests that failed",
     "until all were answered again",
     "bound",
+    "closest to its bound",
     "longest wait",
     "lines in logs, each",
 )
@@ -166,7 +168,8 @@ def _row_of_shape(shape: str, figures: Card) -> list[Any]:
 def _row_of_fault(fault: str, row: Card) -> list[Any]:
     failed = ", ".join(f"{number:,} `{code}`" for code, number in sorted(row["failed"].items())) or "none"
     back_s, bound_s, wait_s = (f"{row[name]:.1f} s" for name in ("longest_back_s", "longest_bound_s", "longest_wait_s"))
-    return [fault, row["times"], failed, back_s, bound_s, wait_s, f"{row['log_lines'] / row['times']:.1f}"]
+    num_lines = f"{row['log_lines'] / row['times']:.1f}"
+    return [fault, row["times"], failed, back_s, bound_s, f"{row['longest_share']:.0%}", wait_s, num_lines]
 
 
 def _table(head: Sequence[str], rows: list[list[Any]]) -> list[str]:

@@ -59,18 +59,19 @@ def test_a_step_that_must_not_be_repeated_is_tried_once() -> None:
     assert cluster.calls == ["step", "undo"]
 
 
-def test_an_attempt_that_fails_after_its_start_was_given_up_is_not_logged_as_lost() -> None:
+def test_an_attempt_that_fails_after_its_start_was_given_up_is_reverted_and_not_logged_as_lost() -> None:
     lost: list[dict[str, object]] = []
+    ray = Scripted(TIMED_OUT)
     has_begun, may_end = threading.Event(), threading.Event()
 
     def fail() -> None:
         has_begun.set()
         may_end.wait()
-        raise TIMED_OUT
+        ray.step()
 
     async def give_up() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: lost.append(context))
-        starting = asyncio.create_task(start_with_retry("Ray", fail, lambda: None))
+        starting = asyncio.create_task(start_with_retry("Ray", fail, ray.undo))
         await asyncio.to_thread(has_begun.wait)
         starting.cancel()
         may_end.set()
@@ -81,3 +82,4 @@ def test_an_attempt_that_fails_after_its_start_was_given_up_is_not_logged_as_los
 
     asyncio.run(give_up())
     assert lost == []
+    assert ray.calls == ["step", "undo"]

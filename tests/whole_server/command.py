@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Generator, Sequence
 from typing import Any
 
+from dyorc.system.owned_folder import owned_folder
 from tests.whole_server.mutants import MUTANTS as COORDINATION_MUTANTS
 from tests.whole_server.mutants import UNNOTICED
 from tests.whole_server.mutants_of_stores import STORE_MUTANTS
@@ -31,6 +32,8 @@ _NEEDED = (
 """Modules that servers and clients import when they start; each child would import them again."""
 _LIMIT_S = 60
 """Of the processor's time, for a seed."""
+_MEMORY = "/dev/shm"
+"""Where stores lie, if it is there: their commits wait for no disk."""
 _SHOW_EVERY_S = 5.0
 _INTERRUPTED = 130
 """The exit status after Ctrl-C, as of any command."""
@@ -98,22 +101,21 @@ def results(seeds: Sequence[int], num_children: int, log_path: str | None = None
     """
     waiting = list(reversed(seeds))
     children: dict[int, Child] = {}
-    root = tempfile.mkdtemp(prefix="dyorc-sim-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
-    try:
-        while waiting or children:
-            while waiting and len(children) < num_children:
-                child = Child(waiting.pop(), root, log_path, mutant)
-                children[child.descriptor] = child
-            readable, _, _ = select.select(list(children), [], [], 1.0)
-            for descriptor in readable:
-                if not children[descriptor].read():
-                    yield children.pop(descriptor).result()
-    finally:
-        for child in children.values():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child.pid, signal.SIGKILL)
-            child.result()
-        shutil.rmtree(root, ignore_errors=True)
+    with owned_folder("dyorc-sim-") as root:
+        try:
+            while waiting or children:
+                while waiting and len(children) < num_children:
+                    child = Child(waiting.pop(), root, log_path, mutant)
+                    children[child.descriptor] = child
+                readable, _, _ = select.select(list(children), [], [], 1.0)
+                for descriptor in readable:
+                    if not children[descriptor].read():
+                        yield children.pop(descriptor).result()
+        finally:
+            for child in children.values():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child.pid, signal.SIGKILL)
+                child.result()
 
 
 def main(arguments: list[str]) -> int:
@@ -133,6 +135,7 @@ def main(arguments: list[str]) -> int:
     )
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing is left behind
+    tempfile.tempdir = _MEMORY if os.path.isdir(_MEMORY) else None
     for module in _NEEDED:
         importlib.import_module(module)
     if options.mutants is not None:

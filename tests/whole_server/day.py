@@ -34,6 +34,7 @@ from dyorc.cluster.remote_backend import RemoteBackend
 from dyorc.errors import DyOrcError
 from dyorc.gateway.service import InferenceService
 from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.system.owned_folder import owned_folder
 from dyorc.transport import link
 from tests.container_sizes import container_sizes
 from tests.soak.trends import MIN_CYCLES, Verdict, trend_of
@@ -252,6 +253,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing is left behind
+    tempfile.tempdir = "/dev/shm"
     for module in _NEEDED:
         importlib.import_module(module)
     sys.exit(run_day(options.hours, options.rate, options.seed))
@@ -259,7 +261,7 @@ def main() -> None:
 
 def run_day(hours: int, rate: float, seed: int) -> int:
     """Runs a day in a child process, which no signal interrupts, and prints. Returns the exit status."""
-    with tempfile.TemporaryDirectory(prefix="dyorc-sim-", dir="/dev/shm") as folder:
+    with owned_folder("dyorc-sim-") as folder:
         pid = os.fork()
         if pid == 0:
             _be_child(hours, rate, seed, folder)

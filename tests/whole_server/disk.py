@@ -68,6 +68,8 @@ class Disk:
 
 
 def job_states(folder: str) -> dict[str, str]:
-    """Returns the state of each job in a store's file."""
+    """Returns the state of each job in a store's file; none if no server has ever opened it."""
     with contextlib.closing(sqlite3.connect(f"{folder}/store.db")) as connection:
+        if not connection.execute("SELECT name FROM sqlite_master WHERE name = 'jobs'").fetchall():
+            return {}
         return dict(connection.execute("SELECT id, state FROM jobs").fetchall())

@@ -1,10 +1,12 @@
 """The files of histories in a folder: each line is a history, and the oldest files go when the folder is full.
 
-A file is named after the time when it was begun, so that names in order are files in order. Several processes may write into one
-folder, each into files of its own, and any of them removes the oldest.
+A file is named after the time when it was begun, so that names in order are files in order. Several processes, also of several
+machines, may write into one folder, each into files of its own, and any of them removes the oldest.
 """
 
+import contextlib
 import os
+import secrets
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -36,6 +38,7 @@ class HistoryFiles:
         self._folder = folder
         self._max_bytes = max_bytes
         self._max_file_bytes = max(max_bytes // _PARTS_OF_FOLDER, _MIN_FILE_BYTES)
+        self._token = secrets.token_hex(4)  # a process id would be the same in two containers
         self._numbers = count()
         self._descriptor = -1
         self._num_bytes = 0
@@ -63,12 +66,15 @@ class HistoryFiles:
     def _open(self) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._remove_oldest()
-        name = f"{time.time_ns() // 1_000_000:014d}-{os.getpid()}-{next(self._numbers)}{_SUFFIX}"
+        name = f"{time.time_ns() // 1_000_000:014d}-{self._token}-{next(self._numbers)}{_SUFFIX}"
         self._descriptor = os.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._num_bytes = 0
 
     def _remove_oldest(self) -> None:
-        sizes = {file: file.stat().st_size for file in _files_in(self._folder)}
+        sizes: dict[Path, int] = {}
+        for file in _files_in(self._folder):
+            with contextlib.suppress(FileNotFoundError):  # another process has just removed it
+                sizes[file] = file.stat().st_size
         left = self._max_bytes - self._max_file_bytes - sum(sizes.values())
         for file, num_bytes in sizes.items():
             if left >= 0:

@@ -1,9 +1,10 @@
 """Records histories: makes them on the event loop's thread, as requests end, and writes them on a thread of its own."""
 
+import contextlib
 import random
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,7 +14,6 @@ import structlog
 
 from dyorc.config import HistoriesConfig
 from dyorc.core.request import Terms
-from dyorc.engine.model.journal_keeper import JournalKeeper
 from dyorc.engine.model.request_tree import Request
 from dyorc.errors import DyOrcError
 from dyorc.telemetry.histories.history import RequestHistory
@@ -71,7 +71,7 @@ class HistoryRecorder:
         """Returns whether the next request belongs to the fraction that is recorded."""
         return self._config.ratio >= 1.0 or self._draw() < self._config.ratio
 
-    def keeper(self, request_id: str, terms: Terms) -> JournalKeeper | None:
+    def keeper(self, request_id: str, terms: Terms) -> "HistoryKeeper | None":
         """Returns what gets the journal of a request; None if it is not recorded.
 
         Args:
@@ -129,13 +129,22 @@ class HistoryRecorder:
 class HistoryKeeper:
     """The `JournalKeeper` of one request."""
 
-    __slots__ = ("_ended_ns", "_error", "_recorder", "_request_id")
+    __slots__ = ("_ended_ns", "_error", "_is_withdrawn", "_recorder", "_request_id")
 
     def __init__(self, recorder: HistoryRecorder, request_id: str) -> None:
         self._recorder = recorder
         self._request_id = request_id
         self._error: DyOrcError | None = None
         self._ended_ns = 0
+        self._is_withdrawn = False
+
+    def withdraw(self) -> None:
+        """Keeps nothing: another run of the request counts, here or in another process."""
+        self._is_withdrawn = True
+
+    def anew(self) -> "HistoryKeeper":
+        """Returns a keeper for another run of the request."""
+        return HistoryKeeper(self._recorder, self._request_id)
 
     def ended(self, error: DyOrcError | None, now_ns: int) -> None:
         """Notes how and when the request ended."""
@@ -143,4 +152,15 @@ class HistoryKeeper:
 
     def keep(self, request: Request) -> None:
         """Records the request."""
-        self._recorder.take(request, self._request_id, self._error, self._ended_ns)
+        if not self._is_withdrawn:
+            self._recorder.take(request, self._request_id, self._error, self._ended_ns)
+
+
+@contextlib.contextmanager
+def recording_histories(config: HistoriesConfig) -> Generator[HistoryRecorder | None]:
+    """Records histories while entered; yields None if they are off."""
+    if not config.folder:
+        yield None
+        return
+    with HistoryRecorder(config) as recorder:
+        yield recorder

@@ -10,6 +10,7 @@ from dyorc.cluster.remote_backend import RemoteBackend
 from dyorc.config import TransportConfig
 from dyorc.leader_election.leader import Leader
 from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.telemetry.histories.history_recorder import HistoryRecorder
 from dyorc.transport.cluster_network import NodeNetwork
 from dyorc.transport.tensor_path import TensorExchange
 from tests.integration.stack import FAST_LINK, FAST_TRANSPORT
@@ -41,11 +42,11 @@ class Told:
 
 @contextlib.asynccontextmanager
 async def gateway_server_of(
-    orchestrator: Orchestrator, address: str, network: NodeNetwork | None = None
+    orchestrator: Orchestrator, address: str, network: NodeNetwork | None = None, histories: HistoryRecorder | None = None
 ) -> AsyncGenerator[GatewayServer]:
     """Lets gateways ask an orchestrator while entered."""
     keys = None if network is None else network.secrets.keys
-    async with GatewayServer(orchestrator, address, FAST_LINK, keys=keys) as gateway_server:
+    async with GatewayServer(orchestrator, address, FAST_LINK, keys=keys, histories=histories) as gateway_server:
         yield gateway_server
 
 

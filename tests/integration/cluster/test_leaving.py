@@ -1,6 +1,7 @@
 """Requests that are given up, and gateways that go: the orchestrator forgets them, and other gateways notice nothing."""
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -18,7 +19,13 @@ from dyorc.cluster.cluster_messages import AnswerMessage, EffectAck, EffectAhead
 from dyorc.cluster.gateway_server import GatewayServer
 from dyorc.cluster.orchestrator_connection import OrchestratorConnection
 from dyorc.cluster.remote_backend import RemoteBackend
+from dyorc.config import HistoriesConfig
 from dyorc.leader_election.leader import Leader
+from dyorc.telemetry.histories.history import RequestHistory
+from dyorc.telemetry.histories.history_files import read_histories
+from dyorc.telemetry.histories.history_recorder import HistoryRecorder
+from dyorc.telemetry.metrics import catalogue
+from dyorc.telemetry.metrics.readings import Readings
 from dyorc.telemetry.record import Origin, RequestRecord
 from dyorc.transport.column_codec import Frame
 from tests.asking import submission
@@ -36,18 +43,25 @@ class Scene(NamedTuple):
     stack: Stack
     gateway_server: GatewayServer
     backend: RemoteBackend
+    recorder: HistoryRecorder
+    histories: Path
 
 
 @pytest.fixture(scope="module")
 async def context(leaves_nothing: None, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
-    address = f"unix://{tmp_path_factory.mktemp('desk')}/desk"
+    folder = tmp_path_factory.mktemp("desk")
     targets = [slow.gated, parted.noted, arithmetic.quadruple]
-    async with running(targets) as stack, gateway_server_of(stack.orchestrator, address) as gateway_server:
+    histories = HistoriesConfig(folder=str(folder / "histories"))
+    async with contextlib.AsyncExitStack() as exits:
+        recorder = exits.enter_context(HistoryRecorder(histories))
+        stack = await exits.enter_async_context(running(targets))
+        listening = gateway_server_of(stack.orchestrator, f"unix://{folder}/desk", histories=recorder)
+        gateway_server = await exits.enter_async_context(listening)
         leaders = Told()
         leaders.tell(gateway_server)
         async with gateway(leaders) as backend:
             await wait_until_async(lambda: backend.status.programs and backend.status.is_ready, "programs are loaded")
-            yield Scene(stack, gateway_server, backend)
+            yield Scene(stack, gateway_server, backend, recorder, folder / "histories")
 
 
 def vector(number: int) -> np.ndarray:
@@ -107,7 +121,7 @@ class SilentGateway:
         leader = Leader(group="default", fence=1, address=context.gateway_server.address, node="here")
         self.connection = OrchestratorConnection(leader, tensors.exchange.holder, self._receive)
         self.announced: list[int] = []
-        self.answered: set[int] = set()
+        self.answered: dict[int, AnswerMessage] = {}
         self._tensors = tensors
         self._folder = folder
         self._is_silent = True
@@ -133,7 +147,7 @@ class SilentGateway:
             if not self._is_silent:
                 self.connection.send(EffectAck(message.number))
         elif isinstance(message, AnswerMessage):
-            self.answered.add(message.request_id)
+            self.answered[message.request_id] = message
 
 
 async def note(context: Scene, number: int, folder: Path) -> float:
@@ -166,6 +180,44 @@ async def test_a_gateway_that_does_not_know_of_an_effect_holds_up_only_itself(co
         assert sorted((tmp_path / "runs").read_text().split()) == sorted(map(str, (1, 2, 3, *range(10, 20)))), "each once"
     assert not context.stack.orchestrator.num_requests
     await wait_until_async(lambda: context.gateway_server.num_gateways == 1, "it is gone")
+
+
+async def test_a_suspended_request_has_one_history_and_its_gateway_gets_no_trace(context: Scene, tmp_path: Path) -> None:
+    with arena_of("gateway-that-is-silent") as tensors:
+        silent = SilentGateway(context, tensors, tmp_path)
+        await silent.ask(77)
+        assert await note(context, 78, tmp_path) == 79, "the other is suspended"
+        silent.speak()
+        await wait_until_async(lambda: 77 in silent.answered, "it is answered, too")
+        silent.connection.close()
+    assert silent.answered[77].story is None
+
+    def histories_of(number: int) -> list[RequestHistory]:
+        arrays = [(history, history.inputs["x"].array()) for history in read_histories(context.histories)]
+        return [history for history, array in arrays if array is not None and array.tolist() == number]
+
+    await wait_until_async(lambda: histories_of(77) and histories_of(78), "histories are written")
+    (history,) = histories_of(77)
+    assert (history.error, [call.program for call in history.calls]) == ((), ["squared_program", "noted_program"])
+
+
+async def test_requests_of_a_gateway_that_has_left_have_no_history(context: Scene, tmp_path: Path) -> None:
+    before = num_made(context.recorder)
+    with arena_of("gateway-that-leaves") as tensors:
+        leaving = SilentGateway(context, tensors, tmp_path)
+        await leaving.ask(90)
+        leaving.connection.close()
+        await wait_until_async(lambda: not context.stack.orchestrator.num_requests, "its request is forgotten")
+    await note(context, 91, tmp_path)
+    await wait_until_async(lambda: num_made(context.recorder) > before, "the next one is written")
+    assert num_made(context.recorder) == before + 1
+
+
+def num_made(recorder: HistoryRecorder) -> float:
+    """Returns how many histories were written, or dropped."""
+    readings = Readings()
+    recorder.measure(readings)
+    return sum(readings.of(metric)[()] for metric in (catalogue.HISTORIES_WRITTEN, catalogue.HISTORIES_DROPPED))
 
 
 class Shelf:

@@ -172,6 +172,22 @@ def test_a_removed_file_is_replaced(tmp_path: Path) -> None:
     assert [file.read_bytes() for file in tmp_path.iterdir()] == [b"b\n"]
 
 
+def test_a_file_that_another_process_removes_meanwhile_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "1.jsonl").symlink_to(tmp_path / "gone")  # it is listed, and has no size
+    files = HistoryFiles(tmp_path, 2**20)
+    files.write(b"a\n")
+    files.close()
+
+
+def test_processes_that_begin_files_at_once_have_files_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dyorc.telemetry.histories.history_files.time.time_ns", lambda: 10**18)
+    for line in (b"a\n", b"b\n"):
+        files = HistoryFiles(tmp_path, 2**20)
+        files.write(line)
+        files.close()
+    assert sorted(file.read_bytes() for file in tmp_path.iterdir()) == [b"a\n", b"b\n"]
+
+
 async def test_what_cannot_be_written_is_counted(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     async with recording(choose_way, tmp_path / "file") as cell:  # the folder's place is taken

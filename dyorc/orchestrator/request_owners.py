@@ -104,6 +104,7 @@ class RequestOwners:
         self.of_requests.pop(request_id, None)
 
     def give_up(self, request_id: int) -> None:
-        """Cancels a request that its owner no longer wants."""
+        """Cancels a request that its owner no longer wants. If it has an answer already, nobody will read it."""
         if self.of_requests.pop(request_id, None) is not None:
             self._post(RequestCancelled(request_id))
+            self._post(AnswerTaken(request_id))

@@ -15,7 +15,7 @@ import pytest
 from dyorc.answering.local_answers import own_arrays
 from dyorc.answering.tensor_exchange import Tensors
 from dyorc.cluster import effect_announcements
-from dyorc.cluster.cluster_messages import AnswerMessage, EffectAck, EffectAhead, FromOrchestrator, SubmitRequest
+from dyorc.cluster.cluster_messages import AnswerMessage, CancelRequest, EffectAck, EffectAhead, FromOrchestrator, SubmitRequest
 from dyorc.cluster.gateway_server import GatewayServer
 from dyorc.cluster.orchestrator_connection import OrchestratorConnection
 from dyorc.cluster.remote_backend import RemoteBackend
@@ -32,7 +32,7 @@ from tests.asking import submission
 from tests.deadlines import wait_until_async
 from tests.integration.cluster.ends import Told, arena_of, gateway, gateway_server_of
 from tests.integration.stack import FAST_LINK, Stack, running, within
-from tests.workflows import arithmetic, parted, slow
+from tests.workflows import arithmetic, large, parted, slow
 
 _REPOSITORY = Path(__file__).parents[3]
 
@@ -50,7 +50,7 @@ class Scene(NamedTuple):
 @pytest.fixture(scope="module")
 async def context(leaves_nothing: None, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
     folder = tmp_path_factory.mktemp("desk")
-    targets = [slow.gated, parted.noted, arithmetic.quadruple]
+    targets = [slow.gated, parted.noted, arithmetic.quadruple, large.whole]
     histories = HistoriesConfig(folder=str(folder / "histories"))
     async with contextlib.AsyncExitStack() as exits:
         recorder = exits.enter_context(HistoryRecorder(histories))
@@ -150,6 +150,27 @@ class SilentGateway:
             self.answered[message.request_id] = message
 
 
+@pytest.mark.parametrize("is_cancelled", [False, True], ids=["its gateway leaves", "its client leaves"])
+async def test_an_answer_that_nobody_reads_is_freed(context: Scene, is_cancelled: bool) -> None:
+    orchestrator = context.stack.orchestrator
+    with arena_of("gateway-that-reads-nothing") as tensors:
+        answered: list[FromOrchestrator] = []
+        leader = Leader(group="default", fence=1, address=context.gateway_server.address, node="here")
+        connection = OrchestratorConnection(leader, tensors.exchange.holder, lambda message, _: answered.append(message))
+        await connection.open(FAST_LINK, None, 0)
+        asked = submission(large.whole, [np.ones(1, np.float32)])
+        headers, frames, _ = tensors.pack([tensors.keep_all(asked.inputs)])
+        connection.send(SubmitRequest(1, *asked.model, tuple(headers), asked.statics, 60.0), frames)
+        await wait_until_async(lambda: any(isinstance(each, AnswerMessage) for each in answered), "it is answered")
+        assert orchestrator.runs(large.whole), "its answer is held until it is read"
+        if is_cancelled:
+            connection.send(CancelRequest(1))
+            await wait_until_async(lambda: not orchestrator.runs(large.whole), "its answer is freed")
+        connection.close()
+        await wait_until_async(lambda: not orchestrator.runs(large.whole), "its answer is freed")
+    await wait_until_async(lambda: context.gateway_server.num_gateways == 1, "it is gone")
+
+
 async def note(context: Scene, number: int, folder: Path) -> float:
     """Runs `noted` at a gateway that answers."""
     asked = submission(parted.noted, [np.asarray(number)], (str(folder),), within(60))
@@ -193,7 +214,8 @@ async def test_a_suspended_request_has_one_history_and_its_gateway_gets_no_trace
     assert silent.answered[77].story is None
 
     def histories_of(number: int) -> list[RequestHistory]:
-        arrays = [(history, history.inputs["x"].array()) for history in read_histories(context.histories)]
+        histories = [history for history in read_histories(context.histories) if "x" in history.inputs]
+        arrays = [(history, history.inputs["x"].array()) for history in histories]
         return [history for history, array in arrays if array is not None and array.tolist() == number]
 
     await wait_until_async(lambda: histories_of(77) and histories_of(78), "histories are written")

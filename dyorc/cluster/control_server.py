@@ -115,8 +115,9 @@ class ControlServer:
 
     def _query_all(self, *, with_requests: bool) -> Callable[[], bool]:
         number = next(self._numbers)
-        if sessions := set(self._sessions()):
-            self._undrained[number] = sessions
+        sessions = list(self._sessions())  # asked in their order: that of a set follows from addresses, and no run repeats it
+        if sessions:
+            self._undrained[number] = set(sessions)
         for session in sessions:
             self._send(session, DrainQuery(number, with_requests))
         return lambda: number not in self._undrained

@@ -9,8 +9,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import BinaryIO
 
 from dyorc.errors import ModuleImportError
 
@@ -63,7 +65,11 @@ async def run_module(module: str, arguments: Sequence[str], timeout_s: float, su
 
 
 class _Attempt:
-    """A process. `subprocess` starts it without copying this one, which would take time from requests."""
+    """A process. `subprocess` starts it without copying this one, which would take time from requests.
+
+    It writes to files, since a pipe that nobody reads would stop it, and one that its own children keep open would have no end.
+    What it has started ends with it.
+    """
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command
@@ -72,27 +78,35 @@ class _Attempt:
 
     def run(self) -> ProcessResult:
         """Returns the result. Blocking."""
-        reading, writing = os.pipe()
-        with os.fdopen(reading, "rb") as end:
-            try:
-                process = self._process = subprocess.Popen(
-                    [*self._command, str(writing)],
-                    pass_fds=(writing,),
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.PIPE,
-                )
-            finally:
-                os.close(writing)
+        with _file() as text, _file() as printed:
+            process = self._process = subprocess.Popen(
+                [*self._command, str(text.fileno())],
+                pass_fds=(text.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=printed,
+                start_new_session=True,
+            )
             if self._is_over:
-                process.kill()
-            printed = process.communicate()[1]
-            text = end.read()
-        return ProcessResult(text, process.returncode, printed[-_MAX_SHOWN:].decode(errors="replace"))
+                self._kill(process)
+            process.wait()
+            self._kill(process)
+            text.seek(0)
+            printed.seek(max(0, printed.seek(0, os.SEEK_END) - _MAX_SHOWN))
+            return ProcessResult(text.read(), process.returncode, printed.read().decode(errors="replace"))
 
     def end(self) -> None:
         """Ends the process if it still runs."""
         self._is_over = True
-        if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+        if self._process is not None and self._process.returncode is None:
+            self._kill(self._process)
+
+    @staticmethod
+    def _kill(process: subprocess.Popen[bytes]) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS' answer for a group of ended processes
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _file() -> BinaryIO:
+    """Returns a file without a name, in memory where the system has such files: there may be no disk to write to."""
+    return os.fdopen(os.memfd_create("dyorc"), "w+b") if hasattr(os, "memfd_create") else tempfile.TemporaryFile()

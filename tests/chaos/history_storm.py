@@ -2,6 +2,7 @@
 histories are judged.
 
     python -m tests.chaos.history_storm [--store sqlite|redis|both] [--seconds N] [--clients N] [--seed N] [--keep FOLDER]
+        [--mistake NAME]
 
 Two servers share a store. All that clients saw is recorded, answers or none. For each idempotency key, one order of its
 operations, each at one moment between sending and answer, must explain all of it (linearizability, `tests.histories`). Jobs that
@@ -24,6 +25,7 @@ from typing import Any
 import httpx
 
 from tests.chaos.history_storm_clients import TTL_S, JobClients, Webhooks, is_short_lived, number_of, write_keys
+from tests.chaos.history_storm_mistakes import JOB_MISTAKES
 from tests.chaos.jobs_storm_servers import Servers, servers
 from tests.deadlines import TIMEOUT_S
 from tests.histories.job_model import JobModel
@@ -93,7 +95,7 @@ def faults_at_rest(clients: JobClients, webhooks: Webhooks, url: str) -> list[st
             time.sleep(_MAX_PAUSE_S)
 
 
-def run(store: str, seconds: float, num_clients: int, seed: int, keep: Path | None) -> dict[str, Any]:
+def run(store: str, seconds: float, num_clients: int, seed: int, keep: Path | None = None, mistake: str = "") -> dict[str, Any]:
     """Runs a whole storm on one kind of store. Returns figures."""
     chance, started_s = random.Random(seed), time.monotonic()
     with contextlib.ExitStack() as stack:
@@ -103,7 +105,9 @@ def run(store: str, seconds: float, num_clients: int, seed: int, keep: Path | No
         hook = stack.enter_context(answering(webhooks.receiver))
         write_clock(clock, 0.0)
         hosts = (hook.removeprefix("http://"),)
-        at = stack.enter_context(servers(2, url, keys_file=str(folder / "keys.json"), webhook_hosts=hosts, clock=str(clock)))
+        at = stack.enter_context(
+            servers(2, url, keys_file=str(folder / "keys.json"), webhook_hosts=hosts, clock=str(clock), mistake=mistake)
+        )
         with JobClients(at, folder, keys, f"{hook}/", num_clients, seed) as clients:
             counts = disturb(at, clock, seconds, chance)
         write_clock(clock, 0.0)
@@ -155,9 +159,14 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=6)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=Path)
+    parser.add_argument(
+        "--mistake", choices=JOB_MISTAKES, default="", help="that servers make with SQLite, to see whether it is noticed"
+    )
     options = parser.parse_args()
     stores = ["sqlite", "redis"] if options.store == "both" else [options.store]
-    figures = {store: run(store, options.seconds, options.clients, options.seed, options.keep) for store in stores}
+    figures = {
+        store: run(store, options.seconds, options.clients, options.seed, options.keep, options.mistake) for store in stores
+    }
     print(json.dumps(figures))
     sys.exit(any(each["not_linearizable"] or each["wrong"] for each in figures.values()))
 

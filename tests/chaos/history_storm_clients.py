@@ -157,6 +157,7 @@ class JobClients(ClientThreads):
 
     def _list(self, client: int, http: httpx.Client, subject: str, job_id: str, chance: random.Random) -> None:
         """Reads the tenant's jobs, and notes what is said of one."""
+        states: dict[str, str] = {}  # none if the request was not sent
         with self.history.recorded(client, "list", subject, job_id) as operation:
             headers = self._of_tenant(subject)
             answer = self._sent(http, chance, "GET", "/v1/jobs", params={"limit": _LISTED}, headers=headers)
@@ -167,6 +168,12 @@ class JobClients(ClientThreads):
                 operation.outcome = ["state", states[job_id]]
             elif answer.json()["next"] is None:
                 operation.outcome = ["gone", ""]
+        with self._lock:
+            strange = [
+                known for key, ids in self._ids.items() if (int(key) - int(subject)) % 2 for known in ids if known in states
+            ]
+        if strange:
+            self.wrong.append(f"a tenant's list has jobs of another: {strange}")
 
     def _ask_as_stranger(self, http: httpx.Client, chance: random.Random, subject: str, method: str, path: str) -> None:
         """Does the same as the other tenant, who must not even see that there is such a job."""

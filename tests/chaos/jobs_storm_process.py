@@ -26,6 +26,7 @@ from dyorc.orchestrator.linked_orchestrator import linked_orchestrator
 from dyorc.store.base import Store
 from dyorc.store.opening import store_of
 from dyorc.store.sqlite import SqliteStore
+from tests.chaos.history_storm_mistakes import JOB_MISTAKES
 from tests.integration.stack import FAST_LINK, FAST_TRANSPORT
 from tests.workflows import effects
 
@@ -43,6 +44,7 @@ class Part(msgspec.Struct, frozen=True):
         webhook_hosts: Where jobs may send their ends to.
         clock: A file with the seconds by which the wall clock of the store differs from the real one; empty: by none. A Redis has
             its own clock.
+        mistake: One of `JOB_MISTAKES`, which the server makes; empty: none.
     """
 
     port: int
@@ -51,6 +53,7 @@ class Part(msgspec.Struct, frozen=True):
     keys_file: str = ""
     webhook_hosts: tuple[str, ...] = ()
     clock: str = ""
+    mistake: str = ""
 
 
 def _store(part: Part) -> Store:
@@ -87,6 +90,8 @@ def main() -> None:
     if not line:
         return
     part = msgspec.json.decode(line, type=Part)
+    if part.mistake:
+        JOB_MISTAKES[part.mistake]()
     threading.Thread(target=_end_with_input, daemon=True).start()
     uvloop.run(_serve(part))
 

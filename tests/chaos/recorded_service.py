@@ -30,8 +30,8 @@ from tests.histories.operation import Operation
 
 MODULE = "tests.chaos.recorded_service"
 ACT, TAKE = "act", "take"
-MISTAKE = "RECORDED_MISTAKE"
-"""The variable with the name of one of `MISTAKES`, which the process then makes."""
+MADE = "RECORDED_MISTAKES"
+"""The variable with names of `MISTAKES`, which the process then makes."""
 _EVERY_S = 0.02
 """Acts, and messages that are used, come by the thousand. The first after a pause matters."""
 
@@ -166,7 +166,7 @@ def main() -> None:
     """Runs a command of `dyorc` with recorders."""
     from dyorc.cli.main import main as run_command
 
-    if mistake := os.environ.get(MISTAKE):
+    for mistake in os.environ.get(MADE, "").split():
         MISTAKES[mistake]()
     record_all(Recorder(Path(sys.argv[1])))
     sys.argv = ["dyorc", *sys.argv[2:]]

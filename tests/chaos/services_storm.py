@@ -2,13 +2,14 @@
 store; then the histories of versions, leases, effects and streams are judged.
 
     python -m tests.chaos.services_storm [--store sqlite|redis|both] [--seconds N] [--clients N] [--seed N] [--keep FOLDER]
-        [--mistake NAME]
+        [--mistakes NAME ...]
 
 The last line is one JSON object; the exit status is 1 if anything is violated. What cannot be explained is printed.
 """
 
 import argparse
 import json
+import math
 import random
 import sys
 import tempfile
@@ -34,7 +35,8 @@ from tests.histories.operation import History, Operation
 from tests.histories.part_streams import faults_of_stream
 from tests.server_process import target
 
-_NUM_GENERATIONS = 4
+_MODELS_FOR_S = 15.0
+"""Clients turn to other models after so long: short histories are decided fast, and long enough for several changes."""
 _MAX_PAUSE_S = 2.0
 _FROZEN_S = 2.5
 """Longer than a lease."""
@@ -72,12 +74,14 @@ class Storm:
                 self._strike(victim, what)
                 _tell(f"{kind} of {victim.pid}: {dict(self.counts)}")
             self._services.renew()
-            self._services.wait_for_standbys()
+            self._services.wait_for_standbys(2)
 
     def _strike(self, victim: Place, what: str) -> None:
         match what:
             case "kills":
                 victim.replace()
+                if victim in self._services.gateways:
+                    victim.server.wait_until_ready()  # the other one serves meanwhile
             case "freezes":
                 with victim.stopped():
                     time.sleep(self._chance.uniform(0, _FROZEN_S))
@@ -113,18 +117,20 @@ def judge_leases(operations: Sequence[Operation]) -> tuple[Verdict, list[str]]:
     return check(leases, LeaseModel(LEASE_S)), faults_of_acts(acts, leases) + faults_of_followers(taken)
 
 
-def run(store: str, seconds: float, num_clients: int, seed: int, keep: Path | None = None, mistake: str = "") -> dict[str, Any]:
+def run(
+    store: str, seconds: float, num_clients: int, seed: int, keep: Path | None = None, mistakes: Sequence[str] = ()
+) -> dict[str, Any]:
     """Runs a whole storm on one kind of store. Returns figures."""
     chance, started_s = random.Random(seed), time.monotonic()
+    num_generations = math.ceil(seconds / _MODELS_FOR_S)
     with tempfile.TemporaryDirectory(prefix="dyorc-h-") as name:
         folder = Path(name)
-        models = [f"{kind}_{generation}" for kind in KINDS for generation in range(_NUM_GENERATIONS)]
+        models = [f"{kind}_{generation}" for kind in KINDS for generation in range(num_generations)]
         targets = [target("parted", "noted"), *(write_version(folder, model, FIRST) for model in models)]
-        with Services(store, folder, targets, mistake) as services:
+        with Services(store, folder, targets, mistakes) as services:
             storm = Storm(services, chance)
             _tell(f"{store}: all is up after {time.monotonic() - started_s:.1f} s")
-            models_for_s = seconds / _NUM_GENERATIONS
-            with ServicesClients(services.urls, folder, num_clients, seed, models_for_s, _NUM_GENERATIONS) as clients:
+            with ServicesClients(services.urls, folder, num_clients, seed, _MODELS_FOR_S, num_generations) as clients:
                 storm.rage(seconds)
             look_last(services, clients)
             logs = [place.server.output for place in (*services.gateways, *services.orchestrators)]
@@ -184,11 +190,11 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=6)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=Path, help="a folder for what was recorded")
-    parser.add_argument("--mistake", choices=MISTAKES, default="", help="that servers make, to see whether it is noticed")
+    parser.add_argument("--mistakes", nargs="+", choices=MISTAKES, default=(), help="that servers make, to see which are noticed")
     options = parser.parse_args()
     stores = ["sqlite", "redis"] if options.store == "both" else [options.store]
     figures = {
-        store: run(store, options.seconds, options.clients, options.seed, options.keep, options.mistake) for store in stores
+        store: run(store, options.seconds, options.clients, options.seed, options.keep, options.mistakes) for store in stores
     }
     print(json.dumps(figures))
     sys.exit(any(any(each["violations"].values()) for each in figures.values()))

@@ -6,6 +6,7 @@ import json
 import random
 import threading
 import time
+from collections.abc import Generator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from tests.client_threads import ClientThreads
 from tests.histories.operation import History, NotSentError, Operation
 from tests.histories.part_streams import Part
 
-_KINDS = {"ask": 12, "list": 2, "deploy": 1.0, "rollback": 0.6, "effect": 5, PARTS: 1, ONCE: 1}
+_KINDS = {"ask": 12, "list": 2, "deploy": 1.0, "rollback": 1.0, "effect": 5, PARTS: 1, ONCE: 1}
 _NUM_PARTS = 40
 _ANSWER_S = 30.0
 _REST_S = 0.01
@@ -32,7 +33,7 @@ class ServicesClients(ClientThreads):
     Args:
         urls: The gateways.
         folder: For the source code of versions, and for effects.
-        models_for_s: Clients turn to other models after so long: short histories are decided fast.
+        models_for_s: Clients turn to other models after so long.
         num_generations: How many models there are of each kind.
 
     Attributes:
@@ -74,7 +75,10 @@ class ServicesClients(ClientThreads):
             case "deploy":
                 self._deploy(client, http, url, self._model(chance.choice((SINGLE, SINGLE, PARTS))))
             case "rollback":
-                self._roll_back(client, http, url, self._model(SINGLE))
+                model = self._model(SINGLE)
+                for _ in range(chance.choice((0, 2))):  # so that it is seen by how much a rollback goes back
+                    self._deploy(client, http, url, model)
+                self._roll_back(client, http, url, model)
             case "effect":
                 self._have_effect(client, http, url)
             case _:
@@ -136,7 +140,7 @@ class ServicesClients(ClientThreads):
         number = next(self._numbers)
         tensor = {"name": "x", "shape": [], "datatype": "INT64", "data": [number]}
         body = {"inputs": [tensor], "parameters": {"folder": str(self._folder)}}
-        with self.effects.recorded(client, "effect", str(number)) as operation, contextlib.suppress(httpx.TransportError):
+        with self.effects.recorded(client, "effect", str(number)) as operation, _unanswered():
             answer = http.post(f"{url}/v2/models/noted/infer", json=body)
             operation.outcome = ["answered", ""] if answer.is_success else ["failed", answer.json()["code"]]
 
@@ -145,12 +149,15 @@ class ServicesClients(ClientThreads):
     def _read(self, client: int, http: httpx.Client, url: str, model: str) -> None:
         body = {"inputs": [{"name": "num_parts", "shape": [], "datatype": "INT64", "data": [_NUM_PARTS]}]}
         parts: list[Part] = []
-        with self._stream_history.recorded(client, "read", model, [_NUM_PARTS, model.startswith(ONCE)]) as operation:
+        argument = [_NUM_PARTS, model.startswith(ONCE)]
+        with (
+            self._stream_history.recorded(client, "read", model, argument) as operation,
+            _unanswered(),
+            http.stream("POST", f"{url}/v2/models/{model}/infer_stream", json=body) as answer,
+        ):
             with self._lock:
                 self.streams.append((operation, parts))
-            path = f"{url}/v2/models/{model}/infer_stream"
-            with contextlib.suppress(httpx.TransportError), http.stream("POST", path, json=body) as answer:
-                operation.outcome = self._read_parts(answer, parts) if answer.is_success else ["failed", _code_of(answer.read())]
+            operation.outcome = self._read_parts(answer, parts) if answer.is_success else ["failed", _code_of(answer.read())]
 
     def _read_parts(self, answer: httpx.Response, parts: list[Part]) -> list[str] | None:
         """Reads parts, and returns how the stream ended."""
@@ -170,17 +177,29 @@ class ServicesClients(ClientThreads):
         Raises:
             NotSentError: If no gateway was there.
         """
-        try:
+        with _unanswered():
             answer = http.request(method, url, **given)
-        except httpx.ConnectError as error:
-            time.sleep(_REFUSED_S)
-            raise NotSentError from error
-        except httpx.TransportError:
-            return None
-        return None if answer.status_code in _UNKNOWN else answer
+            return None if answer.status_code in _UNKNOWN else answer
+        return None
 
     def _note_wrong(self, operation: Operation, answer: httpx.Response) -> None:
         self.wrong.append(f"{operation}: {answer.status_code} {answer.text[:300]}")
+
+
+@contextlib.contextmanager
+def _unanswered() -> Generator[None]:
+    """Ends the block where no answer comes.
+
+    Raises:
+        NotSentError: If no gateway was there.
+    """
+    try:
+        yield
+    except httpx.ConnectError as error:
+        time.sleep(_REFUSED_S)
+        raise NotSentError from error
+    except httpx.TransportError:
+        return
 
 
 def _code_of(body: bytes) -> str:

@@ -77,7 +77,7 @@ def _forget_fence(store: Any) -> None:
 
 
 @_mistake
-def lease_of_half_the_time() -> None:
+def short_lease() -> None:
     """A lease ends in the store before its holder thinks so."""
     row: Any = sqlite_leases._Row
     row.is_held = lambda self, now_s: bool(self.owner) and now_s < self.renewed_s + self.lease_s / 4

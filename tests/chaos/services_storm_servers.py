@@ -11,7 +11,7 @@ from typing import Self
 
 from dyorc.leader_election.leader_discovery import find_leader
 from dyorc.testing import ServerProcess
-from tests.chaos.recorded_service import MISTAKE, MODULE
+from tests.chaos.recorded_service import MADE, MODULE
 from tests.deadlines import wait_until
 from tests.redis_server import RedisServer
 from tests.shared_folders import shared_folder
@@ -75,15 +75,15 @@ class Services:
         store: ``sqlite`` or ``redis``.
         folder: For the store, and for what processes record.
         targets: What the orchestrators serve.
-        mistake: That processes make on purpose, see `services_storm_mistakes`.
+        mistakes: That processes make on purpose, see `services_storm_mistakes`.
 
     Attributes:
         urls: Where the gateways listen; the same after a kill as before.
         records: What processes have recorded.
     """
 
-    def __init__(self, store: str, folder: Path, targets: Sequence[str], mistake: str = "") -> None:
-        self._store, self._folder, self._targets, self._mistake = store, folder, targets, mistake
+    def __init__(self, store: str, folder: Path, targets: Sequence[str], mistakes: Sequence[str] = ()) -> None:
+        self._store, self._folder, self._targets, self._mistakes = store, folder, targets, mistakes
         self.records = folder / "records"
 
     def __enter__(self) -> Self:
@@ -92,7 +92,7 @@ class Services:
             self._redis = stack.enter_context(RedisServer()) if self._store == "redis" else None
             self.store = f"sqlite://{self._folder}/store.db" if self._redis is None else self._redis.url
             environment = {
-                MISTAKE: self._mistake,
+                MADE: " ".join(self._mistakes),
                 "DYORC_STORE": self.store,
                 "DYORC_TRANSPORT__ARENA_FOLDER": stack.enter_context(shared_folder()),
                 "DYORC_CLUSTER__LEASE_S": str(LEASE_S),
@@ -106,7 +106,7 @@ class Services:
             self.gateways = [self._place(["gateway", "--port", str(port)], environment) for port in ports]
             for gateway in self.gateways:
                 gateway.server.wait_until_ready()
-            self.wait_for_standbys()
+            self.wait_for_standbys(NUM_ORCHESTRATORS)
             self._stack = stack.pop_all()
         return self
 
@@ -137,7 +137,11 @@ class Services:
             if place.has_ended:
                 place.replace()
 
-    def wait_for_standbys(self) -> None:
-        """Returns once every orchestrator leads or stands by."""
-        for place in self.orchestrators:
-            wait_until(lambda place=place: place.has_ended or "Standing by" in place.server.output, "an orchestrator stands by")
+    def wait_for_standbys(self, num_up: int) -> None:
+        """Returns once so many orchestrators lead or stand by, or one has ended."""
+
+        def is_met() -> bool:
+            ready = ["Standing by" in place.server.output for place in self.orchestrators if not place.has_ended]
+            return len(ready) < NUM_ORCHESTRATORS or sum(ready) >= num_up
+
+        wait_until(is_met, f"{num_up} orchestrators lead or stand by")

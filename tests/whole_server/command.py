@@ -35,6 +35,8 @@ _LIMIT_S = 60
 _MEMORY = "/dev/shm"
 """Where stores lie, if it is there: their commits wait for no disk."""
 _SHOW_EVERY_S = 5.0
+_INTERRUPTED = 130
+"""The exit status after Ctrl-C, as of any command."""
 _NUM_SERIES = 3
 _MAX_SEEDS = 100
 """In a series, until a mistake has to be noticed."""
@@ -74,6 +76,7 @@ class Child:
 
 def _be_child(seed: int, folder: str, descriptor: int, log_path: str | None, mutant: str) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (_LIMIT_S, _LIMIT_S))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which kills its children
     try:
         if mutant:
             MUTANTS[mutant]()
@@ -186,25 +189,29 @@ def _run_many(seeds: Sequence[int], num_children: int, mutant: str) -> int:
     began_s = shown_s = time.monotonic()
     faults, outcomes, stores = Counter[str](), Counter[str](), Counter[str]()
     virtual_s, processor_s, num_steps, failed, num_done = 0.0, 0.0, 0, list[int](), 0
-    for result in results(seeds, num_children, mutant=mutant):
-        num_done += 1
-        faults.update(result.get("faults", {}))
-        outcomes.update(result.get("outcomes", {}))
-        stores.update(result.get("stores", {}))
-        virtual_s += result.get("virtual_s", 0.0)
-        processor_s += result["processor_s"]
-        num_steps += result.get("steps", 0)
-        if result["wrong"]:
-            failed.append(result["seed"])
-            print(f"seed {result['seed']}: {'; '.join(result['wrong'][:3])}")
-            option = f" --mutant {mutant}" if mutant else ""
-            print(f"  repeat it: python -m tests.whole_server --seed {result['seed']}{option}", flush=True)
-        if time.monotonic() - shown_s > _SHOW_EVERY_S:
-            shown_s = time.monotonic()
-            print(
-                f"{num_done} of {len(seeds)} seeds, {len(failed)} failed, {num_done / (shown_s - began_s):.1f} a second",
-                flush=True,
-            )
+    is_interrupted = False
+    try:
+        for result in results(seeds, num_children, mutant=mutant):
+            num_done += 1
+            faults.update(result.get("faults", {}))
+            outcomes.update(result.get("outcomes", {}))
+            stores.update(result.get("stores", {}))
+            virtual_s += result.get("virtual_s", 0.0)
+            processor_s += result["processor_s"]
+            num_steps += result.get("steps", 0)
+            if result["wrong"]:
+                failed.append(result["seed"])
+                print(f"seed {result['seed']}: {'; '.join(result['wrong'][:3])}")
+                option = f" --mutant {mutant}" if mutant else ""
+                print(f"  repeat it: python -m tests.whole_server --seed {result['seed']}{option}", flush=True)
+            if time.monotonic() - shown_s > _SHOW_EVERY_S:
+                shown_s = time.monotonic()
+                print(
+                    f"{num_done} of {len(seeds)} seeds, {len(failed)} failed, {num_done / (shown_s - began_s):.1f} a second",
+                    flush=True,
+                )
+    except KeyboardInterrupt:
+        is_interrupted = True
     took_s = time.monotonic() - began_s
     figures = {
         "seeds": num_done, "failed": failed, "took_s": round(took_s, 1), "seeds_per_s": round(num_done / took_s, 2),
@@ -213,4 +220,4 @@ def _run_many(seeds: Sequence[int], num_children: int, mutant: str) -> int:
         "outcomes": dict(sorted(outcomes.items())),
     }  # fmt: skip
     print(json.dumps(figures))
-    return bool(failed)
+    return _INTERRUPTED if is_interrupted else bool(failed)

@@ -69,7 +69,7 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     disk.begin()
     observed.begin()
     stale.begin()
-    _log_to(world)
+    handler = _log_to(world)
     gateways = [Place(f"gateway-{number}", number) for number in range(_NUM_GATEWAYS)]
     orchestrators = [Place(f"orchestrator-{number}", number) for number in range(_NUM_ORCHESTRATORS)]
     shape = random.Random(f"shape {seed}").choice(SHAPES)
@@ -111,6 +111,7 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
         wrong += faults_of(troupe, ledger, clients, observed, redis, plan.happened)
         wrong += faults_of_replicas(observed, plane, shape)
         wrong += streams.faults() + releases.wrong + stale.wrong
+    wrong += handler.wrong
     if num_lines > _MAX_LINES:
         wrong.append(f"{num_lines} lines of log, expected at most {_MAX_LINES}")
     return {
@@ -143,20 +144,28 @@ class _Lines:
 
 
 class _Handler(logging.Handler):
-    """Writes the lines of libraries to a world's log."""
+    """Writes the lines of libraries to a world's log.
+
+    Attributes:
+        wrong: Exceptions that an event loop reports, since nobody has handled them.
+    """
 
     def __init__(self, world: World) -> None:
         super().__init__(logging.WARNING)
         self._world = world
+        self.wrong: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         """See `logging.Handler.emit`."""
         self._world.log(f"{record.name}: {record.getMessage()}")
+        if record.name == "asyncio" and record.levelno >= logging.ERROR:
+            error = record.exc_info[1] if record.exc_info else None
+            self.wrong.append(f"nobody handled an exception: {record.getMessage().splitlines()[0]}: {error!r}")
         if record.exc_info:
             self._world.log(logging.Formatter().formatException(record.exc_info).replace("\n", " | "))
 
 
-def _log_to(world: World) -> None:
+def _log_to(world: World) -> _Handler:
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -167,4 +176,6 @@ def _log_to(world: World) -> None:
         logger_factory=lambda *args: _Lines(world, str(args[0]) if args else ""),
         cache_logger_on_first_use=False,
     )
-    logging.root.handlers[:] = [_Handler(world)]
+    handler = _Handler(world)
+    logging.root.handlers[:] = [handler]
+    return handler

@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import psutil
 import pytest
 
 from dyorc.deployment.import_check import check_import
 from dyorc.errors import ModuleImportError
+from tests.deadlines import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -59,3 +61,21 @@ async def test_one_that_cannot_says_why_and_shows_the_users_lines(tmp_path: Path
 async def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModuleImportError, match=r"there is no file .*/missing\.py"):
         await check_import(f"{tmp_path}/missing.py:flow", 60)
+
+
+async def test_code_of_megabytes_is_loaded_however_much_it_prints(tmp_path: Path) -> None:
+    text = f"{_APP}\nimport sys\nsys.stderr.write('x' * 2_000_000)\n{'# much text' * 200_000}\n"
+    (tmp_path / "app.py").write_text(text)
+    probe = await check_import(f"{tmp_path}/app.py:flow", 60)
+    assert probe.bundle is not None
+    assert len(probe.bundle.modules["app"].text) == len(text)
+
+
+async def test_what_an_import_has_started_ends_with_it(tmp_path: Path) -> None:
+    started = "import subprocess, sys\nchild = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+    note = f"open({str(tmp_path / 'pid')!r}, 'w').write(str(child.pid))\n"
+    (tmp_path / "app.py").write_text(_APP + started + note)
+    probe = await check_import(f"{tmp_path}/app.py:flow", 60)
+    assert probe.model == "flow"
+    pid = int((tmp_path / "pid").read_text())
+    wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE, "the child has ended")

@@ -1,6 +1,8 @@
 """``dyorc replay``: recorded requests on another version of their workflow, before it is deployed."""
 
-from collections.abc import Iterator
+import contextlib
+import signal
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +18,7 @@ from dyorc.system.finite_option import finite
 if TYPE_CHECKING:
     from dyorc.replay.replay_report import Latency, ReplayReport
 
-_DIFFERENT, _IMPOSSIBLE = 1, 2
+_DIFFERENT, _IMPOSSIBLE, _DAMAGED = 1, 2, 3
 """Exit codes."""
 _MAX_LINES = 10
 
@@ -36,9 +38,11 @@ def replay(
     examples: Annotated[int, typer.Option(min=0, help="So many of the different requests are named.")] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Tries a version on recorded requests. Ends with 0 if all are the same, 1 if some differ, 2 if it could not be tried."""
+    """Tries a version on recorded requests. Ends with 0 if all are the same, 1 if some differ, 2 if it could not be tried,
+    3 if none differs and some records could not be read."""
     try:
-        report = _report(records, target, max_requests, run_programs, tolerance, examples)
+        with _ended_by_interrupt():
+            report = _report(records, target, max_requests, run_programs, tolerance, examples)
     except (DyOrcError, OSError) as error:
         console = Console(stderr=True)
         if isinstance(error, ModuleImportError):
@@ -53,19 +57,30 @@ def replay(
         show_report(report, Console(soft_wrap=True, highlight=False))
     if report.num_different:
         raise typer.Exit(_DIFFERENT)
+    if report.damaged:
+        raise typer.Exit(_DAMAGED)
+
+
+@contextlib.contextmanager
+def _ended_by_interrupt() -> Generator[None]:
+    """While entered, Ctrl-C ends the process at once. As a `KeyboardInterrupt`, it would be an error of the workflow whose code
+    runs, and the next request would follow; a replay leaves nothing behind that has to be tidied up."""
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _report(
     records: Path, target: str, max_requests: int | None, run_programs: bool, tolerance: float, examples: int
 ) -> "ReplayReport":
     from dyorc.authoring.loading import load
-    from dyorc.replay.replay_report import replay_all
+    from dyorc.replay.replay_report import replay_files
     from dyorc.replay.replayer import Replayer
-    from dyorc.telemetry.histories.history_files import read_histories
 
-    histories = read_histories(records, max_requests)
     replayer = Replayer(load(target), run_programs=run_programs)
-    report = replay_all(replayer, histories, tolerance=tolerance, max_examples=examples)
+    report = replay_files(replayer, records, max_requests, tolerance=tolerance, max_examples=examples)
     if not report.num_replayed:
         raise ConfigurationError(f"{records}: {report.why_none}")
     return report
@@ -84,9 +99,14 @@ def show_report(report: "ReplayReport", console: Console) -> None:
     if table.row_count:
         console.print(table)
     if report.recorded is not None and report.expected is not None:
-        console.print(f"latency recorded: {_shown(report.recorded)}; expected: {_shown(report.expected)}")
+        console.print(
+            f"latency of the {report.num_timed} that came to an end, recorded: {_shown(report.recorded)}; "
+            f"expected: {_shown(report.expected)}"
+        )
     for example in report.examples:
         console.print(f"request {example.request_id}: {example.first()}", markup=False)
+    if report.stopped:
+        console.print(f"stopped, and the requests after that were not replayed: {report.stopped}", markup=False)
 
 
 def _rows(report: "ReplayReport") -> Iterator[tuple[int, str, str]]:
@@ -96,6 +116,8 @@ def _rows(report: "ReplayReport") -> Iterator[tuple[int, str, str]]:
     yield report.num_other_calls, "other calls", ", ".join(_calls(report))
     yield report.num_other_answers, "another answer", escape(report.answer)
     yield report.num_other_errors, "another error, or one where there was none", ""
+    for error, number in list(report.errors.items())[:_MAX_LINES]:
+        yield number, "", escape(error)
     yield report.num_diverged, "ended early", ""
     for missing, number in list(report.missing.items())[:_MAX_LINES]:
         yield number, "", escape(missing)
@@ -103,6 +125,9 @@ def _rows(report: "ReplayReport") -> Iterator[tuple[int, str, str]]:
     for reason, number in list(report.num_not_replayed.items())[:_MAX_LINES]:
         yield number, "not replayed", escape(reason)
     yield report.num_of_others, "of other workflows", ""
+    yield len(report.damaged), "lines that are no histories", ""
+    for damaged in report.damaged[:_MAX_LINES]:
+        yield 1, "", escape(damaged)
 
 
 def _calls(report: "ReplayReport") -> Iterator[str]:

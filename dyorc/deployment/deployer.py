@@ -183,6 +183,8 @@ class Deployer:
         timeout_s = self._config.import_timeout_s + change.after_replay * _REPLAY_TIMEOUT_S
         replayed = await check_replay(place, self._histories, change.after_replay, change.max_differences, timeout_s)
         counts = {"num_replayed": replayed.num_replayed, "num_different": replayed.num_different}
+        if replayed.damaged:
+            counts["num_damaged"] = len(replayed.damaged)
         return {**await self._deploy_target(probe, change), "replay": counts}
 
     def _target_of(self, change: Deploy, history: ModelHistory | None) -> str:

@@ -13,9 +13,8 @@ import msgspec
 from dyorc.authoring.loading import load
 from dyorc.deployment.code_process import NICENESS, run_module
 from dyorc.errors import DeployError, DyOrcError, ModuleImportError, UnsupportedError
-from dyorc.replay.replay_report import ReplayReport, replay_all
+from dyorc.replay.replay_report import ReplayReport, replay_files
 from dyorc.replay.replayer import Replayer
-from dyorc.telemetry.histories.history_files import read_histories
 
 
 class ReplayOutcome(msgspec.Struct):
@@ -31,10 +30,11 @@ async def check_replay(target: str, folder: str, num_requests: int, max_differen
     Args:
         folder: Where the histories are; empty: there are none.
         max_differences: So many of the requests may be different.
+        timeout_s: For the whole replay, the import included.
 
     Raises:
         UnsupportedError: If this server records no histories.
-        DeployError: If more are different, or the replay failed.
+        DeployError: If more are different, or the replay failed, or was stopped.
     """
     if not folder:
         raise UnsupportedError(
@@ -52,7 +52,7 @@ async def check_replay(target: str, folder: str, num_requests: int, max_differen
     report = outcome.report
     if report is None or not report.num_replayed:
         raise DeployError(f"{target} is not deployed: {outcome.error if report is None else report.why_none}")
-    if report.num_different > max_differences:
+    if report.num_different > max_differences or report.stopped:
         raise DeployError("\n".join([f"{target} is not deployed: {_summary(report, max_differences)}", *_examples(report)]))
     return report
 
@@ -70,6 +70,8 @@ def _summary(report: ReplayReport, max_differences: int) -> str:
     return (
         f"{report.num_different} of {report.num_replayed} recorded requests are different, at most {max_differences} may be "
         f"({details})"
+        + f"; the replay was stopped: {report.stopped}" * bool(report.stopped)
+        + f"; {len(report.damaged)} lines are no histories, the first is {''.join(report.damaged[:1])}" * bool(report.damaged)
     )
 
 
@@ -92,7 +94,7 @@ def main() -> None:
 
 def _replay(target: str, folder: str, num_requests: int) -> ReplayOutcome:
     try:
-        return ReplayOutcome(replay_all(Replayer(load(target)), read_histories(Path(folder), num_requests)))
+        return ReplayOutcome(replay_files(Replayer(load(target)), Path(folder), num_requests))
     except (DyOrcError, OSError) as error:
         return ReplayOutcome(error=str(error))
 

@@ -42,13 +42,17 @@ class StepWatch:
     """Measures the steps of one event loop's workflows. Enter it in the loop's thread.
 
     Args:
-        warn_after_s: A step that takes longer is logged.
+        warn_after_s: A step that takes longer is logged; infinity: none is.
         limit_s: A step that takes longer is interrupted.
+
+    Attributes:
+        num_interrupted: How many steps were interrupted.
     """
 
     def __init__(self, warn_after_s: float, limit_s: float) -> None:
-        self._warn_ns = int(warn_after_s * 1e9)
-        self._limit_ns = int(limit_s * 1e9)
+        self._warn_ns = warn_after_s * 1e9
+        self._limit_ns = limit_s * 1e9
+        self.num_interrupted = 0
         self._limit_s = limit_s
         self._interval_s = min(warn_after_s, limit_s) / 2
         self._thread = threading.Thread(target=self._watch, name="dyorc-step-watch", daemon=True)
@@ -102,6 +106,7 @@ class StepWatch:
 
     def abort(self) -> str:
         """Notes that the step was interrupted. Returns the text of the error."""
+        self.num_interrupted += 1
         self._started_ns = 0
         self._disarm()
         return (

@@ -99,7 +99,7 @@ class RecordedResults:
     Attributes:
         missing: Why calls could not be answered, or values not read, in order.
         lacks_value: Whether the first of these is a value of the history whose bytes it does not have.
-        num_new: How many calls were run, by program.
+        has_run_programs: Whether a program ran, for a call or for a value that the history does not have.
     """
 
     def __init__(self, history: RequestHistory, programs: LoadedPrograms | None) -> None:
@@ -113,7 +113,7 @@ class RecordedResults:
         self._blocks = count(1)
         self.missing: list[str] = []
         self.lacks_value = False
-        self.num_new: dict[str, int] = {}
+        self.has_run_programs = False
 
     def input(self, name: str) -> TensorRef:
         """Returns an input of the request."""
@@ -173,8 +173,7 @@ class RecordedResults:
 
     def _run(self, action: DispatchBatch) -> Answered:
         assert self._programs is not None
-        name = _own_name(action.program)
-        self.num_new[name] = self.num_new.get(name, 0) + 1
+        self.has_run_programs = True
         operands = [self.read(tensor) for tensor in action.operands[0]]
         try:
             arrays, took_s = self._programs.run(action.program, operands, action.statics)
@@ -191,6 +190,7 @@ class RecordedResults:
         name = _own_name(action.program)
         if self._programs is None or not action.program.options.pure:
             raise MissingValueError(f"the value that {name!r} returned, which is not in the history")
+        self.has_run_programs = True
         operands = [self.read(tensor) for tensor in action.operands[0]]
         try:
             return self._programs.run(action.program, operands, action.statics)[0][placeholder.field]

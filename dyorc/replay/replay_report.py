@@ -3,14 +3,20 @@
 import time
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 
 import msgspec
 
-from dyorc.replay.replayer import Replayer, UnreplayableError
+from dyorc.replay.replayer import ReplayedRequest, Replayer, UnreplayableError
 from dyorc.replay.request_comparison import Comparison, compare
 from dyorc.telemetry.histories.history import RequestHistory
+from dyorc.telemetry.histories.history_files import read_histories
 
 MAX_EXAMPLES = 5
+_NUM_REPEATS = 4
+"""So many times a request that is different is replayed again. Of a coin that is tossed, one more toss shows half."""
+_MAX_INTERRUPTED = 3
+"""A version that computes without end on so many requests does it on the others, too, and each takes seconds."""
 
 
 class Latency(msgspec.Struct, frozen=True):
@@ -32,6 +38,7 @@ class ReplayReport(msgspec.Struct, kw_only=True):
         num_other_answers: With another answer.
         answer: Where the first of these differs, and by how much.
         num_other_errors: That end with an error where there was none, or the other way, or with another error.
+        errors: How they end, and how many requests do.
         num_diverged: That did not come to an end, since the version needs what no history has.
         num_nondeterministic: On which the version is not deterministic.
         num_not_replayed: Histories of the workflow that cannot be replayed, by the reason.
@@ -40,10 +47,13 @@ class ReplayReport(msgspec.Struct, kw_only=True):
         more_calls: Calls that the histories do not have, by program.
         fewer_calls: Calls that only the histories have, by program.
         missing: What the histories do not have, and how many requests end there.
-        recorded: Latency of the requests that came to an end, as recorded.
-        expected: Latency of the same requests on the version.
+        num_timed: Requests that came to an end, so that both latencies are known.
+        recorded: Their latency, as recorded.
+        expected: Their latency on the version.
         took_s: How long the replay took.
         examples: A few requests that are different.
+        damaged: Lines of the files that are no histories, and why.
+        stopped: Why further requests were not replayed; empty: all were.
     """
 
     workflow: str
@@ -54,6 +64,7 @@ class ReplayReport(msgspec.Struct, kw_only=True):
     num_other_answers: int = 0
     answer: str = ""
     num_other_errors: int = 0
+    errors: dict[str, int] = {}
     num_diverged: int = 0
     num_nondeterministic: int = 0
     num_not_replayed: dict[str, int] = {}
@@ -62,10 +73,13 @@ class ReplayReport(msgspec.Struct, kw_only=True):
     more_calls: dict[str, int] = {}
     fewer_calls: dict[str, int] = {}
     missing: dict[str, int] = {}
+    num_timed: int = 0
     recorded: Latency | None = None
     expected: Latency | None = None
     took_s: float = 0.0
     examples: list[Comparison] = []
+    damaged: list[str] = []
+    stopped: str = ""
 
     @property
     def num_different(self) -> int:
@@ -80,6 +94,29 @@ class ReplayReport(msgspec.Struct, kw_only=True):
         return f"no recorded request of {self.workflow!r} was replayed: {'; '.join(reasons)}"
 
 
+def replay_files(
+    replayer: Replayer,
+    path: Path,
+    max_requests: int | None = None,
+    *,
+    tolerance: float = 0.0,
+    max_examples: int = MAX_EXAMPLES,
+) -> ReplayReport:
+    """Replays the histories in a file or folder, and returns what came of it. See `replay_all`.
+
+    Args:
+        max_requests: Only so many of the newest.
+
+    Raises:
+        ConfigurationError: If there are no histories.
+    """
+    damaged: list[str] = []
+    histories = read_histories(path, max_requests, damaged.append)
+    report = replay_all(replayer, histories, tolerance=tolerance, max_examples=max_examples)
+    report.damaged = damaged
+    return report
+
+
 def replay_all(
     replayer: Replayer, histories: Iterable[RequestHistory], *, tolerance: float = 0.0, max_examples: int = MAX_EXAMPLES
 ) -> ReplayReport:
@@ -92,20 +129,28 @@ def replay_all(
     started_s = time.perf_counter()
     report, comparisons = ReplayReport(workflow=replayer.name), list[Comparison]()
     refused: Counter[str] = Counter()
-    for history in histories:
-        if history.workflow != replayer.name:
-            report.num_of_others += 1
-            continue
-        try:
-            replayed = replayer.replay(history)
-        except UnreplayableError as error:
-            refused[str(error)] += 1
-            continue
-        comparison = compare(history, replayed, replayer.signature.outputs.tensors, tolerance)
-        if replayed.lacks_value and not (comparison.outcomes or comparison.more_calls):
-            refused[f"it needs {replayed.missing}"] += 1  # which says nothing of the version
-        else:
+    num_interrupted = 0
+    with replayer:
+        for history in histories:
+            if history.workflow != replayer.name:
+                report.num_of_others += 1
+                continue
+            try:
+                replayed = replayer.replay(history)
+            except UnreplayableError as error:
+                refused[str(error)] += 1
+                continue
+            comparison = compare(history, replayed, replayer.signature.outputs.tensors, tolerance)
+            if replayed.lacks_value and not (comparison.outcomes or comparison.more_calls):
+                refused[f"it needs {replayed.missing}"] += 1  # which says nothing of the version
+                continue
+            if not comparison.is_same:
+                comparison = _repeated(replayer, history, replayed, comparison)
             comparisons.append(comparison)
+            num_interrupted += replayed.is_interrupted and not comparison.is_same
+            if num_interrupted == _MAX_INTERRUPTED:
+                report.stopped = f"its workflow was interrupted on {num_interrupted} requests"
+                break
     report.num_not_replayed = dict(refused.most_common())
     _add_up(report, comparisons)
     others = [comparison for comparison in comparisons if not comparison.is_same]
@@ -114,9 +159,25 @@ def replay_all(
     return report
 
 
+def _repeated(replayer: Replayer, history: RequestHistory, first: ReplayedRequest, comparison: Comparison) -> Comparison:
+    """Replays a request that is different again, decisions included. Returns its comparison, or one that says that the version
+    is not deterministic."""
+    if comparison.nondeterministic or first.is_interrupted or first.has_run_programs:  # programs may draw
+        return comparison
+    for _ in range(_NUM_REPEATS):
+        again = replayer.replay(history)
+        change = compare(first.history, again, replayer.signature.outputs.tensors, 0.0)
+        if again.missing == first.missing:
+            change = msgspec.structs.replace(change, missing="")
+        if not change.is_same:
+            reason = f"workflow {replayer.name!r} is not deterministic; replayed again on the same results: {change.first()}"
+            return Comparison(request_id=history.request_id, nondeterministic=reason, recorded_ms=history.duration_ms)
+    return comparison
+
+
 def _add_up(report: ReplayReport, comparisons: list[Comparison]) -> None:
     outcomes: Counter[tuple[str, str, str]] = Counter()
-    more, fewer, missing = Counter[str](), Counter[str](), Counter[str]()
+    more, fewer, missing, errors = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     for comparison in comparisons:
         report.num_replayed += 1
         report.num_same += comparison.is_same
@@ -132,9 +193,13 @@ def _add_up(report: ReplayReport, comparisons: list[Comparison]) -> None:
         fewer.update(comparison.fewer_calls)
         if comparison.missing:
             missing[comparison.missing] += 1
+        if comparison.error:
+            errors[comparison.error] += 1
     report.outcomes = [(*outcome, number) for outcome, number in outcomes.most_common()]
     report.more_calls, report.fewer_calls, report.missing = dict(more), dict(fewer), dict(missing.most_common())
+    report.errors = dict(errors.most_common())
     ended = [(each.recorded_ms, each.expected_ms) for each in comparisons if each.expected_ms is not None]
+    report.num_timed = len(ended)
     if ended:
         report.recorded = _latency([recorded_ms for recorded_ms, _ in ended])
         report.expected = _latency([expected_ms for _, expected_ms in ended])

@@ -6,9 +6,11 @@ thread.
 
 import heapq
 import inspect
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
+from typing import Self
 
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import Signature, StaticSpec, StaticValue
@@ -17,6 +19,7 @@ from dyorc.config import EngineConfig, SpeculationConfig
 from dyorc.core.request import NO_DEADLINE_NS, RequestFacts, Terms
 from dyorc.engine.actions import Action, AnswerRequest, DispatchBatch, FailRequest, FetchValue, SetTimer
 from dyorc.engine.engine import Engine
+from dyorc.engine.engine_context import Host
 from dyorc.engine.events import AnswerTaken, Event, RequestArrived, RequestCancelled, TimerFired, ValueFetched
 from dyorc.engine.model.request_tree import Request
 from dyorc.errors import (
@@ -29,6 +32,7 @@ from dyorc.errors import (
     WorkflowError,
     WorkflowLimitError,
 )
+from dyorc.orchestrator.step_watch import StepWatch
 from dyorc.replay.identities import complete
 from dyorc.replay.recorded_results import LoadedPrograms, MissingValueError, RecordedResults
 from dyorc.replay.replay_scheduler import ReplayScheduler
@@ -61,11 +65,15 @@ class ReplayedRequest:
         history: What happened in the replay.
         missing: Why it did not come to an end; empty: it did.
         lacks_value: Whether that is a value whose bytes its history does not have, and not what the version does.
+        is_interrupted: Whether the workflow computed for longer than it may, so that its step was interrupted.
+        has_run_programs: Whether a program ran for it.
     """
 
     history: RequestHistory
     missing: str = ""
     lacks_value: bool = False
+    is_interrupted: bool = False
+    has_run_programs: bool = False
 
 
 class UnreplayableError(Exception):
@@ -73,22 +81,33 @@ class UnreplayableError(Exception):
 
 
 class Replayer:
-    """Replays histories on one workflow, one after another.
+    """Replays histories on one workflow, one after another. While it is entered, steps that take too long are interrupted.
 
     Args:
         target: The workflow, or the program.
         run_programs: Whether programs run for calls that a history does not have. Programs with an effect never run.
+        step_limit_s: A step of the workflow may take so long, as where it is served.
 
     Raises:
         DefinitionError: If it cannot be served.
     """
 
-    def __init__(self, target: Workflow | Program, *, run_programs: bool = False) -> None:
+    def __init__(
+        self, target: Workflow | Program, *, run_programs: bool = False, step_limit_s: float = _CONFIG.step_limit_s
+    ) -> None:
         self._workflow = as_model(target)
         self._programs = LoadedPrograms() if run_programs else None
+        self._watch = StepWatch(math.inf, step_limit_s)
         self._engine = self._new_engine()
         self._numbers = count(1)
         self._now_ns = 1
+
+    def __enter__(self) -> Self:
+        self._watch.__enter__()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._watch.__exit__(*exc_info)
 
     @property
     def name(self) -> str:
@@ -122,13 +141,20 @@ class Replayer:
         facts = RequestFacts(history.request_id, None, history.headers)
         number = next(self._numbers)
         arrived = RequestArrived(number, self._workflow, inputs, statics, terms, facts=lambda: facts, keeper=journal)
+        num_interrupted = self._watch.num_interrupted
         missing = self._run(arrived, results)
         if journal.history is None:  # it waits for what is missing
             journal.ended_ns = journal.ended_ns or self._now_ns
             journal.keep(self._engine.tasks.requests[number])
             self._give_up(number)
         assert journal.history is not None
-        return ReplayedRequest(journal.history, missing, bool(missing) and results.lacks_value)
+        return ReplayedRequest(
+            journal.history,
+            missing,
+            lacks_value=bool(missing) and results.lacks_value,
+            is_interrupted=self._watch.num_interrupted > num_interrupted,
+            has_run_programs=results.has_run_programs,
+        )
 
     def _run(self, arrived: RequestArrived, results: RecordedResults) -> str:
         """Runs a request until nothing is left to be done. Returns why it has no answer; empty: it has one, or an error."""
@@ -177,7 +203,8 @@ class Replayer:
             self._engine = self._new_engine()
 
     def _new_engine(self) -> Engine:
-        return Engine(_CONFIG, self._workflow.programs, make_scheduler=ReplayScheduler)
+        host = Host(step_monitor=self._watch)
+        return Engine(_CONFIG, self._workflow.programs, make_scheduler=ReplayScheduler, host=host)
 
 
 class _Journal:

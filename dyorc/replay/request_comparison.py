@@ -15,7 +15,8 @@ from dyorc.replay.identities import Identities
 from dyorc.replay.replayer import ReplayedRequest
 from dyorc.telemetry.histories.history import RequestHistory, TensorSource
 
-_LINES = re.compile(r"line \d+")
+_PLACES = re.compile(r"line \d+| at 0x[0-9a-f]+")
+"""What differs between two processes, or two versions, that do the same."""
 
 
 class OtherOutcome(msgspec.Struct, frozen=True):
@@ -66,7 +67,11 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         return not (is_other or self.missing or self.nondeterministic)
 
     def first(self) -> str:
-        """Returns the first difference as a sentence; empty if there is none."""
+        """Returns the first difference as a sentence, and how the request ends if that is with another error; empty if there is
+        none."""
+        return "; ".join(filter(None, (self._first_on_the_way(), self.error))) or self.answer
+
+    def _first_on_the_way(self) -> str:
         if self.nondeterministic:
             return self.nondeterministic
         for outcome in self.outcomes[:1]:
@@ -77,7 +82,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
             return f"{number} more calls of {program!r}" if number > 1 else f"one more call of {program!r}"
         for program, number in self.fewer_calls.items():
             return f"{number} fewer calls of {program!r}" if number > 1 else f"one call of {program!r} less"
-        return self.error or self.answer
+        return ""
 
 
 def compare(recorded: RequestHistory, replayed: ReplayedRequest, specs: Sequence[TensorSpec], tolerance: float) -> Comparison:
@@ -148,8 +153,8 @@ def _other_outcomes(
 
 
 def _unlike(text: str, other: str) -> bool:
-    """Returns whether two texts differ in more than the lines that they name."""
-    return _LINES.sub("", text) != _LINES.sub("", other)
+    """Returns whether two texts differ in more than the lines and addresses that they name."""
+    return _PLACES.sub("", text) != _PLACES.sub("", other)
 
 
 def _other_error(recorded: RequestHistory, replayed: RequestHistory) -> str:

@@ -1,6 +1,7 @@
 """`dyorc replay` and `dyorc deploy --after-replay`, on the histories of a server."""
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Generator
@@ -90,6 +91,18 @@ def test_the_exit_code_says_what_came_out(recorded: Recorded) -> None:
     of_others = recorded.replay(f"{recorded.folder}/app.py:double")
     assert of_others.returncode == 2
     assert "no recorded request of 'double' was replayed: 10 because they are of other workflows" in of_others.stderr
+
+
+def test_ctrl_c_ends_a_replay_whose_workflow_never_ends(recorded: Recorded) -> None:
+    file = recorded.folder / "endless.py"
+    endless = "    print('runs', flush=True)\n    while True: pass\n    if await"
+    file.write_text(_APP.replace("THRESHOLD", "5").replace("    if await", endless))
+    command = [sys.executable, "-P", "-m", "dyorc.cli.main", "replay", str(recorded.folder / "histories"), f"{file}:flow"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "runs\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(TIMEOUT_S) == -signal.SIGINT
 
 
 def test_json_has_all_figures(recorded: Recorded) -> None:

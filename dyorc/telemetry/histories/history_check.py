@@ -1,4 +1,4 @@
-"""Checks a history that was read: a damaged line must be refused where it is read, not halfway through a replay."""
+"""Checks a history that was read: a damaged line must be skipped where it is read, not fail halfway through a replay."""
 
 from collections.abc import Iterator
 from graphlib import TopologicalSorter

@@ -9,7 +9,7 @@ import os
 import secrets
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -83,23 +83,36 @@ class HistoryFiles:
             left += num_bytes
 
 
-def read_histories(path: Path, max_histories: int | None = None) -> Iterator[RequestHistory]:
+def read_histories(
+    path: Path, max_histories: int | None = None, on_damaged: Callable[[str], object] | None = None
+) -> Iterator[RequestHistory]:
     """Yields the histories in a file, or in all files of a folder, from the oldest to the newest.
 
-    A line that is still being written is left out.
+    A line that is no history of this format is skipped, wherever it stands: a process that was killed leaves half of one.
 
     Args:
-        max_histories: Only so many of the newest.
+        max_histories: Only the histories in so many of the newest lines.
+        on_damaged: Gets the place of each line that is skipped, and what is wrong with it.
 
     Raises:
-        ConfigurationError: If there are none, or a line is no history of this format.
+        ConfigurationError: If there are no histories. Names the first line that was skipped.
     """
     lines = _lines_of(path)
     newest = lines if max_histories is None else iter(deque(lines, max_histories))
-    is_empty = True
+    is_empty, first_damaged = True, ""
     for place, line in newest:
+        try:
+            history = _history_of(line)
+        except ValueError as error:
+            damaged = f"{place}: {error}"
+            first_damaged = first_damaged or damaged
+            if on_damaged is not None:
+                on_damaged(damaged)
+            continue
         is_empty = False
-        yield _history_of(place, line)
+        yield history
+    if is_empty and first_damaged:
+        raise ConfigurationError(f"{path} holds no histories that can be read; {first_damaged}")
     if is_empty:
         raise ConfigurationError(
             f"{path} holds no histories; a server writes them if its setting telemetry.histories.folder is set"
@@ -115,21 +128,23 @@ def _lines_of(path: Path) -> Iterator[tuple[str, bytes]]:
         except FileNotFoundError:  # a server has just removed it
             continue
         for number, line in enumerate(content.splitlines(keepends=True), start=1):
-            if line.endswith(b"\n"):
-                yield f"{file}, line {number}", line
+            yield f"{file}, line {number}", line
 
 
-def _history_of(place: str, line: bytes) -> RequestHistory:
+def _history_of(line: bytes) -> RequestHistory:
+    """Returns the history in a line. Raises ValueError if there is none."""
+    if not line.endswith(b"\n"):
+        raise ValueError("the line has no end: it was cut, or is being written")
     try:
         history = _decoder.decode(line)
     except DECODE_ERRORS as error:
-        raise ConfigurationError(f"{place}: expected a history: {error}") from None
+        raise ValueError(f"expected a history: {error}") from None
     if history.format != FORMAT:
-        raise ConfigurationError(f"{place}: it is a history of format {history.format}, expected {FORMAT}: record it again")
+        raise ValueError(f"it is a history of format {history.format}, expected {FORMAT}: record it again")
     try:
         check_history(history)
     except ValueError as error:
-        raise ConfigurationError(f"{place}: the history is damaged: {error}") from error
+        raise ValueError(f"the history is damaged: {error}") from error
     return history
 
 

@@ -1,9 +1,10 @@
 """Persists the deployment state in the store."""
 
+import asyncio
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
@@ -15,10 +16,14 @@ from dyorc.core.decode_errors import DECODE_ERRORS
 from dyorc.deployment.deployer import Keep
 from dyorc.deployment.peers import DEPLOYED
 from dyorc.deployment.state import DeploymentState, Version
-from dyorc.errors import DyOrcError, NotReadyError
-from dyorc.store.base import NoteFence, NoteStore, Store
+from dyorc.errors import ConfigurationError, NotReadyError, StoreError
+from dyorc.store.base import NoteFence, NoteStore
+
+T = TypeVar("T")
 
 _log = structlog.get_logger("dyorc.deploying")
+
+_ASK_AGAIN_S = 0.2
 
 
 def owner_of_notes(group: str, targets: Iterable[str]) -> str:
@@ -42,21 +47,33 @@ def _file_of(place: str) -> str:
     return place if place.endswith(".py") else path_of(place, folder) or f"{folder}:{place}"
 
 
-async def read_record(store: Store, group: str, remembered: Mapping[str, Any] | None) -> DeploymentState:
-    """Returns what is deployed, as the other processes remember it or the store has it.
+async def wait_for_record(notes: NoteStore, group: str, remembered: Mapping[str, Any] | None) -> DeploymentState:
+    """Returns what is deployed, as the other processes remember it or the store has it. Waits for the store: whatever is served
+    before it is known may be another version than was deployed.
 
     Args:
-        store: Not open yet; it is closed when this returns.
+        notes: Open.
         group: The group that serves it, or what `owner_of_notes` returns.
+
+    Raises:
+        ConfigurationError: See `read_stored_record`.
     """
     if remembered and DEPLOYED in remembered:
         return DeploymentState.of_json(remembered[DEPLOYED])
-    try:
-        async with store as notes:
-            return await read_stored_record(notes, group)
-    except DyOrcError as error:
-        _log.warning("deployed_versions_unknown", error=str(error))
-        return DeploymentState()
+    return await wait_for_store(lambda: read_stored_record(notes, group))
+
+
+async def wait_for_store(read: Callable[[], Awaitable[T]]) -> T:
+    """Returns what `read` returns, once the store can be used. The log says if that takes long."""
+    has_failed = False
+    while True:
+        try:
+            return await read()
+        except StoreError as error:
+            if not has_failed:
+                _log.warning("store_waited_for", error=error.detail)
+            has_failed = True
+            await asyncio.sleep(_ASK_AGAIN_S)
 
 
 async def read_stored_record(notes: NoteStore, group: str) -> DeploymentState:
@@ -64,16 +81,19 @@ async def read_stored_record(notes: NoteStore, group: str) -> DeploymentState:
 
     Raises:
         StoreError: If it cannot be used now.
+        ConfigurationError: If it holds something else than DyOrc of this version has written.
     """
     text = await notes.noted(_name(group))
     try:
         return DeploymentState() if text is None else DeploymentState.of_json(text)
     except DECODE_ERRORS as error:
-        _log.warning("deployed_versions_unknown", error=str(error))
-        return DeploymentState()
+        raise ConfigurationError(
+            f"the store's note {_name(group)!r} cannot be read, so nobody knows what is deployed: {error}; start the version of "
+            "DyOrc that wrote it, or begin anew with another DYORC_CLUSTER__GROUP or DYORC_STORE"
+        ) from error
 
 
-def record_writer(store: NoteStore, group: str, before: DeploymentState, is_open: bool, fence: NoteFence | None = None) -> Keep:
+def record_writer(store: NoteStore, group: str, before: DeploymentState, fence: NoteFence | None = None) -> Keep:
     """Returns a function that writes the record to the store. Other servers' models of the same group stay as they are.
 
     Args:
@@ -83,8 +103,6 @@ def record_writer(store: NoteStore, group: str, before: DeploymentState, is_open
     others = dict(before.lines)
 
     async def keep(text: bytes) -> None:
-        if not is_open:
-            return
         record = DeploymentState.of_json(text)
         text = DeploymentState(record.number, {**others, **record.lines}).to_json()
         if not await store.note(_name(group), text, fence):

@@ -1,4 +1,5 @@
-"""What a process needs to be part of a cluster: the shared store, the lead of a group, and keys if there are other machines."""
+"""What a server's process needs besides its programs: the store; in a cluster the lead of a group, and keys if there are other
+machines."""
 
 import contextlib
 from collections.abc import AsyncGenerator
@@ -13,7 +14,7 @@ from dyorc.transport.cluster_network import NodeNetwork, read_keys
 
 @contextlib.asynccontextmanager
 async def shared_store(settings: Settings) -> AsyncGenerator[Store]:
-    """Keeps the store open while entered. Redis may start later.
+    """Keeps the store open while entered. Redis may start later; calls raise `StoreError` until then.
 
     Raises:
         DefinitionError: If the setting names no store.
@@ -23,7 +24,10 @@ async def shared_store(settings: Settings) -> AsyncGenerator[Store]:
     try:
         await store.__aenter__()
     except StoreError as error:
-        raise ConfigurationError(f"gateways and orchestrators find each other by the store: {error.detail}") from error
+        raise ConfigurationError(
+            f"{error.detail}; no server starts without its store, which knows what is deployed and who leads: make it usable, or "
+            "let DYORC_STORE name another"
+        ) from error
     try:
         yield store
     finally:

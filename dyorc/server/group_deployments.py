@@ -12,7 +12,13 @@ import structlog
 from dyorc.cluster.gateway_server import GatewayServer
 from dyorc.config import Settings
 from dyorc.deployment.loaded_versions import LoadedVersions, ServerRuntime
-from dyorc.deployment.persistence import read_live_versions, read_stored_record, record_writer, write_live_versions
+from dyorc.deployment.persistence import (
+    read_live_versions,
+    read_stored_record,
+    record_writer,
+    wait_for_store,
+    write_live_versions,
+)
 from dyorc.deployment.state import DeploymentState, Version
 from dyorc.errors import NotReadyError, StoreError
 from dyorc.leader_election.leader import LeaderTerm
@@ -22,7 +28,6 @@ from dyorc.store.base import NoteFence, NoteStore
 
 _log = structlog.get_logger("dyorc.orchestrator")
 
-_ASK_AGAIN_S = 0.2
 RETURN_S = 10.0
 """Gateways that take longer to find the next leader get only what is on offer."""
 
@@ -55,19 +60,15 @@ async def wait_for_deployed(store: NoteStore, lead: LeaderTerm) -> InheritedDepl
     Returns:
         None if there was a leader with a higher fence. It is reported, so the lead will be lost.
     """
-    has_failed = False
-    while True:
-        try:
-            highest = await store.claim_notes(_fence_of(lead))
-            if highest > lead.fence:
-                lead.report_fence(highest)
-                return None
-            return InheritedDeployments(await read_stored_record(store, lead.group), await read_live_versions(store, lead.group))
-        except StoreError as error:
-            if not has_failed:
-                _log.warning("store_waited_for", error=error.detail)
-            has_failed = True
-            await asyncio.sleep(_ASK_AGAIN_S)
+
+    async def read() -> InheritedDeployments | None:
+        highest = await store.claim_notes(_fence_of(lead))
+        if highest > lead.fence:
+            lead.report_fence(highest)
+            return None
+        return InheritedDeployments(await read_stored_record(store, lead.group), await read_live_versions(store, lead.group))
+
+    return await wait_for_store(read)
 
 
 def _fence_of(lead: LeaderTerm) -> NoteFence:
@@ -102,7 +103,7 @@ async def serve_deployments(
         before: What the store had when this orchestrator began to lead.
     """
     live = _LiveVersions(store, lead)
-    write = record_writer(store, lead.group, before, True, _fence_of(lead))
+    write = record_writer(store, lead.group, before, _fence_of(lead))
 
     async def keep(text: bytes) -> None:
         if not lead.is_sure():

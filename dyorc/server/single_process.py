@@ -7,16 +7,16 @@ from collections.abc import AsyncGenerator, Sequence
 
 from dyorc.config import Settings
 from dyorc.deployment.canary_runner import CanaryRunner
-from dyorc.deployment.persistence import owner_of_notes, read_record, record_writer
+from dyorc.deployment.persistence import owner_of_notes, record_writer, wait_for_record
 from dyorc.gateway.http.user_application import load_application
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.tls import refuse_open_address
+from dyorc.server.cluster_setup import shared_store
 from dyorc.server.peer_context import PeerContext
 from dyorc.server.program_loading import deploy_in_background, head_start, load_targets, run_deployer, run_programs
 from dyorc.server.request_pipeline import request_pipeline, serve_endpoints
 from dyorc.server.running_server import RunningServer, settle_garbage_collector
 from dyorc.server.stop_signals import Drain, handle_pending_signals
-from dyorc.store.opening import store_of
 from dyorc.telemetry.histories.history_recorder import recording_histories
 from dyorc.telemetry.tracing.tracer import tracing
 
@@ -32,6 +32,8 @@ async def serve_embedded(
 ) -> AsyncGenerator[RunningServer]:
     """Starts everything; programs are still loading when this yields. At the end, stops everything in reverse order.
 
+    It first waits for the store, which knows what is to be served.
+
     Args:
         targets: What to serve, e.g. ``app.py:classify``.
         without_ray: Whether all programs run in this process.
@@ -41,8 +43,8 @@ async def serve_embedded(
     Raises:
         DefinitionError: If a target or the application cannot be served, the settings have options of an unknown program, or the
             store's setting is invalid.
-        ConfigurationError: If a file named by the settings cannot be used, the server may not listen on its address, or Ray is to
-            run the programs on another system than Linux.
+        ConfigurationError: If a file named by the settings cannot be used, the store cannot be opened or read, the server may not
+            listen on its address, or Ray is to run the programs on another system than Linux.
         LaunchError: If Ray cannot be started, or does not take the programs.
         OSError: If the address is not available.
     """
@@ -53,11 +55,11 @@ async def serve_embedded(
         start = stack.enter_context(head_start(settings, without_ray=without_ray))
         traces = stack.enter_context(tracing(settings.telemetry, os.environ))
         owner = owner_of_notes(settings.cluster.group, targets)
-        before = await read_record(store_of(settings.store), owner, None if place is None else place.remembered)
+        store = await stack.enter_async_context(shared_store(settings))
+        before = await wait_for_record(store, owner, None if place is None else place.remembered)
         await handle_pending_signals()
         served = stack.enter_context(load_targets(targets, settings, before, is_group=False))
         application = load_application(settings.app) if settings.app else None
-        store = store_of(settings.store)
         programs = run_programs(served, settings, start, traces, place, without_ray=without_ray)
         running = await stack.enter_async_context(programs)
         orchestrator = running.orchestrator
@@ -67,11 +69,10 @@ async def serve_embedded(
         if place is not None:
             place.siblings.on_warning(orchestrator.warn)
             listener = await place.join(service, settings.gateway)
-        jobs = await stack.enter_async_context(Jobs(service, store, settings.jobs))
-        if jobs.is_open:
-            number = 0 if siblings is None else siblings.number
-            await stack.enter_async_context(orchestrator.scaler.persist_traffic(store, f"traffic/{owner}/{number}"))
-        keep = record_writer(store, owner, before, jobs.is_open)
+        jobs = await stack.enter_async_context(Jobs(service, store, settings.jobs, is_store_open=True))
+        number = 0 if siblings is None else siblings.number
+        await stack.enter_async_context(orchestrator.scaler.persist_traffic(store, f"traffic/{owner}/{number}"))
+        keep = record_writer(store, owner, before)
         deploying = run_deployer(
             served, running, settings, service.admission.begin_epoch, siblings, keep, can_judge=True
         )  # fmt: skip

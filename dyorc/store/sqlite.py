@@ -2,7 +2,10 @@
 
 The file is in WAL mode with ``synchronous=FULL``: a commit is on disk before anybody hears of it, so it survives a power cut, not
 only a crash of the process (for that ``NORMAL`` would do). The cost is shared: everything that comes while the disk is busy
-is written in one transaction (`Batches`). Several processes may use the file; they wait while it is locked.
+is written in one transaction (`GroupCommit`). Several processes may use the file; they wait while it is locked.
+
+A file that is deleted or replaced stays open, and commits to it succeed, but nobody finds them after a restart. So each commit
+first looks whether the path still names the open file.
 """
 
 import asyncio
@@ -22,7 +25,7 @@ from dyorc.store.base import NO_QUOTA, Body, Claim, DueWebhook, Lane, NewJob, No
 from dyorc.store.group_commit import GroupCommit
 from dyorc.store.group_commit import Outcome as StepOutcome
 from dyorc.store.lease_store import Lease
-from dyorc.store.sqlite_file import connect
+from dyorc.store.sqlite_file import FileIdentity, connect
 from dyorc.store.sqlite_leases import SqliteLeases
 from dyorc.store.sqlite_schema import NewerSchemaError, give_back, migrate, prepare_new, rewrite_old
 
@@ -86,6 +89,7 @@ class SqliteStore:
             connection.execute("COMMIT")
             with contextlib.suppress(sqlite3.OperationalError):  # another server uses the file; the last one to close succeeds
                 rewrite_old(connection)
+            self._opened = FileIdentity.of(self.path)
         except BaseException:
             connection.close()
             raise
@@ -105,14 +109,26 @@ class SqliteStore:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 outcomes = [self._run(connection, step) for step in steps]
+                self._check_place()
                 connection.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise StoreError(f"the job store {self.path} cannot be used now: {error}") from error
         return outcomes
+
+    def _check_place(self) -> None:
+        """Checks that the next process that opens the path finds what is committed now.
+
+        Raises:
+            OSError: If the path names no file, or another one.
+        """
+        present = FileIdentity.of(self.path)
+        if present is None or present != self._opened:
+            change = "deleted" if present is None else "replaced by another file"
+            raise OSError(f"it was {change} while it was open; put it back, or restart the server to use what is there")
 
     @staticmethod
     def _run(connection: sqlite3.Connection, step: Callable[[sqlite3.Connection], Any]) -> StepOutcome:

@@ -11,6 +11,28 @@ import os
 import sqlite3
 import stat
 from pathlib import Path
+from typing import NamedTuple
+
+
+class FileIdentity(NamedTuple):
+    """Which file it is, whatever its name.
+
+    Attributes:
+        device: The file system.
+        inode: Its number there.
+    """
+
+    device: int
+    inode: int
+
+    @classmethod
+    def of(cls, path: Path) -> "FileIdentity | None":
+        """Returns that of the file that a path names now; None if there is none. One call of the system."""
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:
+            return None
+        return cls(status.st_dev, status.st_ino)
 
 
 def connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:

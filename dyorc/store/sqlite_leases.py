@@ -3,6 +3,9 @@
 A process that is stopped in the middle of a transaction keeps the file locked, and all others from leading. So transactions are
 short: nothing is synchronized with the disk, since no leader survives a power cut, and no job is written here.
 
+A file that is deleted or replaced is left for what its path names now: otherwise a process that opens the path later could lead
+beside the present leader.
+
 The machine's clock may be set. A lease that was renewed in the future has ended: otherwise no process could lead until that time.
 """
 
@@ -17,7 +20,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from dyorc.errors import StoreError
 from dyorc.store.lease_store import Lease
-from dyorc.store.sqlite_file import connect
+from dyorc.store.sqlite_file import FileIdentity, connect
 
 T = TypeVar("T")
 
@@ -52,6 +55,7 @@ class SqliteLeases:
 
     def __init__(self, path: Path, clock_s: Callable[[], float] = time.time) -> None:
         self._store = path
+        self._opened: FileIdentity | None = None
         self._clock_s = clock_s
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="dyorc-leases")
         self._connection: sqlite3.Connection | None = None
@@ -93,6 +97,8 @@ class SqliteLeases:
 
     def _guarded(self, run: Callable[[sqlite3.Connection], T]) -> T:
         try:
+            if self._connection is not None and FileIdentity.of(self._path) != self._opened:
+                self._close()
             if self._connection is None:
                 self._connection = self._open()
             return run(self._connection)
@@ -100,19 +106,26 @@ class SqliteLeases:
             raise StoreError(f"the leases beside {self._store} cannot be used now: {error}") from error
 
     def _open(self) -> sqlite3.Connection:
-        store = self._store.resolve()  # processes that name the file by a link share its leases, too
         with contextlib.ExitStack() as undo:
-            connection = connect(store.with_name(f"{store.name}-leases"), _BUSY_TIMEOUT_S)
+            path = self._path
+            connection = connect(path, _BUSY_TIMEOUT_S)
             undo.callback(connection.close)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = OFF")
             connection.execute(_TABLE)
+            self._opened = FileIdentity.of(path)
             undo.pop_all()
             return connection
+
+    @property
+    def _path(self) -> Path:
+        store = self._store.resolve()  # processes that name the file by a link share its leases, too
+        return store.with_name(f"{store.name}-leases")
 
     def _close(self) -> None:
         if self._connection is not None:
             self._connection.close()
+            self._connection = None
 
 
 def _acquire(connection: sqlite3.Connection, name: str, owner: str, lease_s: float, above: int, now_s: float) -> int | None:

@@ -19,7 +19,7 @@ from tests.whole_server.virtual_redis import VirtualRedis
 from tests.whole_server.world import VirtualProcess
 
 _FINAL = ("succeeded", "failed", "cancelled")
-_MAY_EXIT_WITH = ("LeadLostError", "ConfigurationError: gateways and orchestrators find each other by the store")
+_MAY_EXIT_WITH = ("LeadLostError", "no server starts without its store")
 _GIVEN_UP = "attempts: each time, the server that ran it died"
 """What a job may fail with whose servers were killed `jobs.max_attempts` times."""
 _REQUEST_S = TIMEOUT_S + 1.0

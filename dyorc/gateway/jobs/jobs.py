@@ -33,7 +33,7 @@ _POLL_S = 0.5
 class Jobs:
     """Accepts jobs and runs them while entered.
 
-    If the store cannot be opened, the server still serves everything else: each call here is refused, and the log says why.
+    If it opens the store itself and cannot, everything else is still served: each call here is refused, and the log says why.
 
     Args:
         is_store_open: Whether the caller has opened the store, and closes it after this.

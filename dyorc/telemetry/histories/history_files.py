@@ -44,18 +44,31 @@ class HistoryFiles:
         self._num_bytes = 0
 
     def write(self, lines: bytes) -> None:
-        """Adds whole lines.
+        """Adds whole lines, or nothing.
 
         Raises:
-            OSError: If they cannot be written.
+            OSError: If they cannot be written. The next lines go into another file.
         """
         if self._descriptor < 0 or self._num_bytes >= self._max_file_bytes or not os.fstat(self._descriptor).st_nlink:
             self.close()
             self._open()
         view = memoryview(lines)
-        while view:
-            view = view[os.write(self._descriptor, view) :]
+        try:
+            while view:
+                view = view[os.write(self._descriptor, view) :]
+        except OSError:
+            self._undo_write()
+            raise
         self._num_bytes += len(lines)
+
+    def _undo_write(self) -> None:
+        """Removes the part that was written, and a file without a line: a full disk must not fill the folder with those."""
+        with contextlib.suppress(OSError):  # the reader leaves out half a line at the end of a file
+            os.ftruncate(self._descriptor, self._num_bytes)
+        self.close()
+        if not self._num_bytes:
+            with contextlib.suppress(OSError):
+                self._file.unlink()
 
     def close(self) -> None:
         """Closes the file that is open, if any."""
@@ -67,7 +80,8 @@ class HistoryFiles:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._remove_oldest()
         name = f"{time.time_ns() // 1_000_000:014d}-{self._token}-{next(self._numbers)}{_SUFFIX}"
-        self._descriptor = os.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._file = self._folder / name
+        self._descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._num_bytes = 0
 
     def _remove_oldest(self) -> None:

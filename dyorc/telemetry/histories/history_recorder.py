@@ -120,7 +120,6 @@ class HistoryRecorder:
             self._files.write(b"".join([line for history, _ in batch for line in (self._encode(history), b"\n")]))
             self._num_written += len(batch)
         except (OSError, msgspec.EncodeError, UnicodeError):
-            self._files.close()
             self._num_unwritten += len(batch)
             self._complain("histories_not_written", folder=self._config.folder)
         self._taken_bytes += sum(num_bytes for _, num_bytes in batch)

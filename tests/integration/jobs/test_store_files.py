@@ -17,6 +17,7 @@ import pytest
 from dyorc.errors import DefinitionError, StoreError
 from dyorc.store import sqlite_schema
 from dyorc.store.base import RECORD_BYTES
+from dyorc.store.lease_store import Lease
 from dyorc.store.opening import store_of
 from dyorc.store.sqlite import SqliteStore, default_path
 from dyorc.store.sqlite_leases import SqliteLeases
@@ -158,3 +159,29 @@ async def test_a_file_of_two_names_is_refused(tmp_path: Path) -> None:
         async with SqliteStore(tmp_path / "other.sqlite"):
             pass
     assert "it has 2 names" in caught.value.detail
+
+
+async def test_a_file_that_was_deleted_or_replaced_takes_no_jobs(tmp_path: Path) -> None:
+    path, away = tmp_path / "jobs.sqlite", tmp_path / "away"
+    async with SqliteStore(path) as store:
+        await submit(store, a_job())
+        path.rename(away)
+        with pytest.raises(StoreError) as caught:
+            await submit(store, a_job())
+        assert f"{path} cannot be used now: it was deleted while it was open" in caught.value.detail
+        path.touch()
+        with pytest.raises(StoreError) as caught:
+            await submit(store, a_job())
+        assert "it was replaced by another file" in caught.value.detail
+        away.replace(path)
+        assert await store.num_queued() == 1, "a refused job is nowhere"
+
+
+async def test_a_leader_goes_on_in_the_file_of_leases_that_others_open(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.sqlite"
+    async with SqliteLeases(path) as mine:
+        assert await mine.acquire_lease("lead", "me", 60.0) == 1
+        (tmp_path / "jobs.sqlite-leases").unlink()
+        assert await mine.renew_lease("lead", "me", 60.0, Lease(fence=1, record=b""))
+        async with SqliteLeases(path) as others:
+            assert await others.acquire_lease("lead", "other", 60.0) is None

@@ -1,6 +1,7 @@
 """What a history holds, and whose are written."""
 
 import re
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -235,3 +236,18 @@ def test_tensors_survive(array: np.ndarray) -> None:
     back = KeptTensor.of(array, max_bytes=100).array()
     assert back is not None
     assert (back.dtype, back.shape, back.tolist()) == (array.dtype, array.shape, array.tolist())
+
+
+def test_a_write_that_fails_leaves_no_empty_file_and_no_part_of_a_line(tmp_path: Path) -> None:
+    files, line = HistoryFiles(tmp_path, 2**30), b"x" * 99 + b"\n"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, limits[1]))
+    try:
+        for num_lines in (1, 0):
+            files.write(line * num_lines)
+            with pytest.raises(OSError, match="too large"):
+                files.write(bytes(2**21))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    files.close()
+    assert [file.read_bytes() for file in tmp_path.iterdir()] == [line]

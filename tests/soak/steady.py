@@ -10,7 +10,7 @@ import dyorc
 
 Number = Float[np.ndarray, ""]
 Numbers = Float[np.ndarray, " batch"]
-LEAK_VARIABLE = "DYORC_SOAK_LEAK_BYTES"
+LEAK_VARIABLE = "SOAK_LEAK_BYTES"
 """How many bytes `double` keeps of each batch; 0 but for a run that shows that a leak is noticed."""
 _LEAK_BYTES = int(os.environ.get(LEAK_VARIABLE, "0"))
 _leaked: list[bytes] = []

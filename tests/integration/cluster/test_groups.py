@@ -16,7 +16,7 @@ from dyorc.cluster.groups_backend import GroupsBackend
 from dyorc.cluster.orchestrator_connection import OrchestratorConnection
 from dyorc.cluster.remote_backend import RemoteBackend
 from dyorc.config import Settings
-from dyorc.errors import DeadlineError, NotReadyError, UnknownModelError
+from dyorc.errors import DeadlineError, NotReadyError
 from dyorc.gateway.catalog import Catalog
 from dyorc.gateway.readiness import is_ready, require_ready
 from dyorc.leader_election.leader import Leader
@@ -76,7 +76,7 @@ async def test_each_model_is_served_by_the_group_that_has_it(tmp_path: Path) -> 
         await backend.refresh()
         assert set(backend.report()["groups"]) == {"numbers", "vectors"}
         assert backend.statistics("squared").inference_count == backend.statistics("doubled").inference_count == 1
-        with pytest.raises(UnknownModelError, match="no group has version '1' of model 'noted'"):
+        with pytest.raises(NotReadyError, match="no group has version '1' of model 'noted'"):
             await ask(backend, parted.noted, 1)
 
         await first.aclose()

@@ -236,8 +236,9 @@ class GatewayServer:
             waits_for_effects=submit.waits_for_effects, is_shadow=submit.is_shadow,
         )  # fmt: skip
         identity = identity_of(workflow.name, inputs, submit.statics, self._tensors)
-        recorder = self._histories if self._histories is not None and self._histories.draws() else None
-        history = None if recorder is None else recorder.keeper(submit.facts.request_id, terms)
+        history = None
+        if self._histories is not None and self._histories.draws():
+            history = self._histories.keeper(submit.facts.request_id, terms)
         story = RequestTrace(number, now_ns, submit.span) if submit.is_recorded or history is not None else None
         arrived = RequestArrived(number, workflow, inputs, submit.statics, terms, identity, story, lambda: submit.facts, history)
         self._run(RemoteRequest(session, submit.request_id, arrived, identity, submit.is_recorded, history))

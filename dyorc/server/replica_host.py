@@ -10,7 +10,7 @@ from dyorc.transport.cluster_network import NodeNetwork
 
 
 class ReplicaSupervisor(Protocol):
-    """Keeps as many processes of each program as are wanted, and starts others for those that end."""
+    """Keeps as many processes of each program as are wanted, and replaces each that ends."""
 
     @property
     def plans(self) -> Mapping[str, str]:

@@ -7,11 +7,11 @@ suspect: all cells run it alone. A suspect that crashes a cell again is refused 
 SIGKILL and SIGTERM come from outside, also when memory runs short: then a call is suspect only if it was the only one running.
 
 The notes are in a memory file that survives the cell. The supervisor owns the file and gives each cell one; a cell writes, the
-supervisor reads when the cell has ended, so nothing is locked. One slot per program, in the order in which they first run:
+supervisor reads when the cell has ended, so nothing is locked. One slot for each batch that runs; a free one is taken again:
 
-    offset 0          4 bytes: length n of what follows; 0 while the program runs nothing
+    offset 0          4 bytes: length n of what follows; 0: nothing runs
     offset 4          n bytes: a `RunningBatch` as JSON
-    offset _SLOT      the next program
+    offset _SLOT      the next slot
 
 Each change is one write, which the kernel completes even if the process ends meanwhile.
 """

@@ -64,7 +64,7 @@ def disturb(at: Servers, clock: Path, seconds: float, chance: random.Random) -> 
 
 
 def write_clock(clock: Path, offset_s: float) -> None:
-    """Sets by how much the servers' wall clock differs; at once, for those that read it."""
+    """Sets by how much the servers' wall clock differs; at once, for each that reads it."""
     new = clock.with_suffix(".new")
     new.write_text(str(offset_s))
     new.rename(clock)

@@ -121,9 +121,9 @@ class ServicesClients(ClientThreads):
             if not answer.is_success:
                 self._note_wrong(operation, answer)
                 return
-            found = answer.json()
-            operation.outcome = ["version", found["model_version"]]
-            if str(found["outputs"][0]["data"][0]) != found["model_version"]:
+            said = answer.json()
+            operation.outcome = ["version", said["model_version"]]
+            if str(said["outputs"][0]["data"][0]) != said["model_version"]:
                 self.wrong.append(f"a version answered in another one's name: {answer.text[:300]}")
 
     def read_default(self, client: int, http: httpx.Client, url: str, model: str) -> None:

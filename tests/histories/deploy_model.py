@@ -10,7 +10,7 @@ FIRST = "1"
 
 
 class Deployed(NamedTuple):
-    """A model's default version, and those that rollbacks lead to, the last first to come."""
+    """A model's default version, and the versions to which rollbacks lead, in reverse."""
 
     version: str = FIRST
     past: tuple[str, ...] = ()

@@ -1,8 +1,9 @@
 """What the storm knows of a shape and of a fault, and no more."""
 
+import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -65,6 +66,9 @@ class Findings:
 class Shape(ABC):
     """A way to run DyOrc.
 
+    Args:
+        chance: Draws what faults look like.
+
     Attributes:
         name: What it is called on the scorecard.
         entrances: Where clients ask; known once it has started.
@@ -73,13 +77,15 @@ class Shape(ABC):
         findings: What was wrong with its processes so far.
     """
 
-    name: str
     folder: Path
     arena_folder: Path | None = None
     entrances: Sequence[Entrance]
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, chance: random.Random) -> None:
+        self.name = name
         self.findings = Findings()
+        self._chance = chance
+        self._stack = ExitStack()
 
     @abstractmethod
     def start(self) -> None:

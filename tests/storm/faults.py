@@ -103,7 +103,7 @@ def stop_for(
 
 
 def send(pids: Sequence[int], number: signal.Signals) -> None:
-    """Sends a signal to those that are still there."""
+    """Sends a signal to each that is still there."""
     for pid in pids:
         try:
             os.kill(pid, number)

@@ -34,17 +34,10 @@ _LEADS = re.compile(r"Leads group .* with fence (\d+)")
 
 
 class PartedServers(Shape):
-    """Gateways and orchestrators in processes of their own.
-
-    Args:
-        chance: Draws what faults look like.
-    """
+    """Gateways and orchestrators in processes of their own."""
 
     def __init__(self, name: str, chance: random.Random) -> None:
-        super().__init__()
-        self.name = name
-        self._chance = chance
-        self._stack = contextlib.ExitStack()
+        super().__init__(name, chance)
         self._redis: RedisServer | None = None
         self._hosts: TwoHosts | None = None
         self._gateways: list[Member] = []

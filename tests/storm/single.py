@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import random
 import signal
 import tempfile
 import time
@@ -29,17 +28,7 @@ _MAX_STOP_S = 1.2
 
 
 class SingleServer(Shape):
-    """A server with one entrance.
-
-    Args:
-        chance: Draws what faults look like.
-    """
-
-    def __init__(self, name: str, chance: random.Random) -> None:
-        super().__init__()
-        self.name = name
-        self._chance = chance
-        self._stack = contextlib.ExitStack()
+    """A server with one entrance."""
 
     def start(self) -> None:
         stack, is_on_ray = self._stack, self.name == "ray"

@@ -27,9 +27,9 @@ def test_noise_and_what_repeats_are_flat() -> None:
 
 
 def test_what_grows_by_more_than_the_bound_grows() -> None:
-    found = trend(20, swing=50)
-    assert found.verdict is Verdict.GROWS
-    assert found.low < 20 < found.high
+    growth = trend(20, swing=50)
+    assert growth.verdict is Verdict.GROWS
+    assert growth.low < 20 < growth.high
 
 
 def test_what_shrinks_is_flat() -> None:
@@ -41,15 +41,15 @@ def test_a_run_that_is_too_noisy_decides_nothing() -> None:
 
 
 def test_the_interval_holds_the_slope_as_often_as_it_says() -> None:
-    num_held = sum((found := trend(3, swing=20, seed=seed)).low <= 3 <= found.high for seed in range(100))
+    num_held = sum((course := trend(3, swing=20, seed=seed)).low <= 3 <= course.high for seed in range(100))
     assert num_held >= 90
 
 
 def test_what_happens_in_the_warm_up_does_not_count() -> None:
     times_s = range(0, 3600, 10)
     sizes = [min(100.0, time_s / 6) for time_s in times_s]
-    found = trend_of(times_s, sizes, cycle_s=_CYCLE_S, warm_up_s=1200, max_ratio=0.01, min_bound=0.0)
-    assert (found.slope, found.verdict) == (0, Verdict.FLAT)
+    course = trend_of(times_s, sizes, cycle_s=_CYCLE_S, warm_up_s=1200, max_ratio=0.01, min_bound=0.0)
+    assert (course.slope, course.verdict) == (0, Verdict.FLAT)
 
 
 def test_too_few_cycles_are_refused() -> None:

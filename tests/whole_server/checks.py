@@ -120,9 +120,9 @@ def _faults_of_effects(ledger: Ledger, faults: Sequence[Fault]) -> list[str]:
     """No effect happens twice. None is missing whose request was answered, except one that comes after the answer."""
     numbers = Counter(EFFECTS)
     wrong = [f"the effect of {value} happened {number} times" for value, number in numbers.items() if number > 1]
-    noted = {exchange.value: exchange for exchange in ledger.exchanges if exchange.model in WITH_EFFECTS}
-    wrong += [f"an effect of {value}, which nobody sent" for value in numbers if value not in noted]
-    answered = [value for value, exchange in noted.items() if exchange.outcome == "answer" and not _may_lack(exchange, faults)]
+    senders = {exchange.value: exchange for exchange in ledger.exchanges if exchange.model in WITH_EFFECTS}
+    wrong += [f"an effect of {value}, which nobody sent" for value in numbers if value not in senders]
+    answered = [value for value, exchange in senders.items() if exchange.outcome == "answer" and not _may_lack(exchange, faults)]
     return wrong + [f"{value} was answered, and its effect has not happened" for value in answered if not numbers[value]]
 
 

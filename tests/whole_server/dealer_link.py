@@ -37,7 +37,7 @@ class VirtualWakeUp:
 
 
 class _AtOnce:
-    """Stands for the event loop of an end that has none: what arrives is put where its thread looks."""
+    """In place of the event loop of an end that has none: what arrives is put where its thread looks."""
 
     def call_soon_threadsafe(self, call: Callable[..., object], *args: Any) -> None:
         """Calls it now."""

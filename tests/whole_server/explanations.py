@@ -18,7 +18,7 @@ _EXPLAINED_BY: dict[str, tuple[str, ...]] = {
     "replica_lost": _DEATHS,
     "tensor_lost": (*_DEATHS, "partition", "cut"),
     "store": ("disk",),
-    # A server that is told to end waits for its effects.
+    # A server that gets SIGTERM waits for its effects.
     "effect_lost": ("kill", "stop", "cut", "partition"),
 }
 """By an error's code, how the kinds of faults begin that may cause it."""

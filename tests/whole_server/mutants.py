@@ -231,7 +231,7 @@ def early_readiness() -> None:
 
 @_mutant
 def hasty_drain() -> None:
-    """An orchestrator that is told to end does not wait for its requests."""
+    """An orchestrator that gets SIGTERM does not wait for its requests."""
 
     async def drain(self: Any, timeout_s: float) -> None:
         self._is_draining = True

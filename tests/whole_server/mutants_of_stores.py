@@ -29,7 +29,7 @@ def early_deploy() -> None:
     made: Any = deployer.Deployer
     begin = made.__init__
 
-    def begun(self: Any, versions: Any, peers: Any, config: Any, targets: Any, keep: Any, **options: Any) -> None:
+    def patched_init(self: Any, versions: Any, peers: Any, config: Any, targets: Any, keep: Any, **options: Any) -> None:
         async def keep_later(text: bytes) -> None:
             async def later() -> None:
                 await asyncio.sleep(_LATE_S)
@@ -39,7 +39,7 @@ def early_deploy() -> None:
 
         begin(self, versions, peers, config, targets, keep_later, **options)
 
-    made.__init__ = begun
+    made.__init__ = patched_init
 
 
 @_mutant

@@ -1,4 +1,4 @@
-"""The world outside of the servers: what effects have done. It is no part of the served code, of which versions have copies."""
+"""The world outside of the servers: what effects have done. It is no part of the served code: versions have copies of that."""
 
 from collections.abc import Callable
 

@@ -157,7 +157,7 @@ class VirtualForks:
 
 
 class _Listener:
-    """Stands for the socket at which a replica's process waits for its owner, which has called already."""
+    """In place of the socket at which a replica's process waits for its owner, which has called already."""
 
     def __init__(self, line: VirtualLine) -> None:
         self.line = line

@@ -90,7 +90,7 @@ def count_up(x: Number, num_parts: int) -> Iterator[Number]:
 
 @dyorc.workflow
 async def plain(x: Number) -> Answer:
-    """Makes two calls, one of which says where."""
+    """Makes two calls; one says where it ran."""
     return {"y": add(x, 1), "pid": sign(x)}
 
 

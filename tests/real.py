@@ -4,8 +4,8 @@ and run in `make test-real`.
 `make test` runs all others. The mark is set here, from what a test and its fixtures use, so nobody has to think of it:
 
 * all tests in `FOLDERS`;
-* a test that names one of `STARTERS` or `dyorc.testing.serving`, or whose fixtures do, or a function or class of its module that it uses; outside
-  `unit/` also `subprocess`, since a process of a unit test is a command that ends at once;
+* a test that names one of `STARTERS` or `dyorc.testing.serving`, or whose fixtures do, or a function or class of its module
+  that it uses; outside `unit/` also `subprocess`, since a process of a unit test is a command that ends at once;
 * an example of a test whose parameter is one of `PARAMETERS`.
 
 A test that takes long for another reason says `pytest.mark.real` itself. A starter that checks it with `require_mark` fails a

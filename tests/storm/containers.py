@@ -15,6 +15,7 @@ import urllib.request
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,6 @@ class Containers(Shape):
             "DYORC_TENSORS_SIZE": "64m",
             "REDIS_IMAGE": images.REDIS,
         }
-        began_s = time.monotonic()
         self._cluster = stack.enter_context(cluster(running, override=self._override(libraries), **variables))
         self.entrances = [
             Entrance(f"http://{_ADDRESSES[service]}:8000", entered=lambda: _entered(running.namespace)) for service in GATEWAYS
@@ -96,8 +96,9 @@ class Containers(Shape):
             self._members[service] = _Container(self._cluster, service)
         for member in self._members.values():
             member.wait()
+        start_s = self._members["standby"].age_s  # the last that is started
         for member in self._members.values():
-            member.has_started(time.monotonic() - began_s)
+            member.has_started(start_s)
         arenas = running.docker("volume", "ls", "--quiet", "--filter", "name=tensors").split()
         self.arena_folder = Path(running.docker("volume", "inspect", "--format", "{{.Mountpoint}}", *arenas).strip())
         self._memory = FillableFolder(self.arena_folder)
@@ -137,25 +138,17 @@ class Containers(Shape):
     def faults(self) -> Mapping[str, Mapping[str, Callable[[], Fault]]]:
         chance = self._chance
         gateways: dict[str, Callable[[], Fault]] = {
-            "kill gateway": lambda: self._at_gateway(self._kill),
-            "pause gateway": lambda: self._at_gateway(self._pause),
-            "restart gateway": lambda: self._at_gateway(self._restart),
-            "disconnect gateway": lambda: self._at_gateway(self._disconnect),
+            f"{what} gateway": lambda make=make: self._at_gateway(make) for what, make in self._makers.items()
         }
         orchestrators: dict[str, Callable[[], Fault]] = {
-            "kill leader": lambda: self._at_leader("leader", self._kill),
-            "pause leader": lambda: self._at_leader("leader", self._pause),
-            "restart leader": lambda: self._at_leader("leader", self._restart),
-            "disconnect leader": lambda: self._at_leader("leader", self._disconnect),
-            "kill standby": lambda: self._at_leader("standby", self._kill),
-            "disconnect standby": lambda: self._at_leader("standby", self._disconnect),
+            f"{what} {role}": lambda role=role, make=make: self._at_leader(role, make)
+            for role in ("leader", "standby")
+            for what, make in self._makers.items()
         }
         redis = self._members["redis"]
         away: dict[str, Callable[[], Fault]] = {
-            "kill redis": lambda: self._kill("redis", redis, ["store"], [], STORE_TIMEOUT_S),
-            "pause redis": lambda: self._pause("redis", redis, ["store"], [], STORE_TIMEOUT_S),
-            "restart redis": lambda: self._restart("redis", redis, ["store"], [], STORE_TIMEOUT_S),
-            "disconnect redis": lambda: self._disconnect("redis", redis, ["store"], [], STORE_TIMEOUT_S),
+            f"{what} redis": lambda make=make: make("redis", redis, ["store"], [], STORE_TIMEOUT_S)
+            for what, make in self._makers.items()
         }
         return {
             "gateways": gateways,
@@ -164,6 +157,10 @@ class Containers(Shape):
             "memory": {"full memory": lambda: faults.full(self._memory, "memory", ["capacity"])},
             WHOLE: {"deploy": lambda: faults.deploy(chance.choice(self.entrances), _TARGETS, chance)},
         }
+
+    @property
+    def _makers(self) -> "Mapping[str, _Maker]":
+        return {"kill": self._kill, "restart": self._restart, "pause": self._pause, "disconnect": self._disconnect}
 
     def _some_s(self) -> float:
         return self._chance.uniform(0.2, _MAX_AWAY_S)
@@ -176,8 +173,9 @@ class Containers(Shape):
         """Strikes the orchestrator that leads, or the other one."""
         leader = self._leader()
         service = leader if role == "leader" else next(one for one in ORCHESTRATORS if one != leader)
-        codes, further_s = (faults.LOST_WITH_LEADER, LEASE_S) if role == "leader" else ((), 0.0)
-        return make(role, self._members[service], codes, [], further_s)
+        if role == "standby":
+            return make(role, self._members[service], [], [], 0.0)
+        return make(role, self._members[service], faults.LOST_WITH_LEADER, [], LEASE_S + self._members[service].start_bound_s)
 
     def _leader(self) -> str:
         leaders: list[str] = []
@@ -214,7 +212,7 @@ class Containers(Shape):
             time.sleep(for_s)
             member.docker("unpause")
 
-        bound_s = for_s + further_s + member.start_bound_s
+        bound_s = for_s + further_s + faults.BUSY_S
         return Fault(name=f"pause {role}", apply=apply, end=member.wait, bound_s=bound_s, codes=codes)
 
     def _disconnect(self, role: str, member: "_Container", codes: Sequence[str], cuts: Sequence[int], further_s: float) -> Fault:
@@ -226,7 +224,7 @@ class Containers(Shape):
             time.sleep(for_s)
             member.connect()
 
-        bound_s = for_s + further_s + member.start_bound_s
+        bound_s = for_s + further_s + faults.BUSY_S
         return Fault(name=f"disconnect {role}", apply=apply, end=member.wait, bound_s=bound_s, codes=codes, cuts=cuts)
 
     # What it is made of
@@ -291,6 +289,12 @@ class _Container:
         """Notes its first start, and how many lines it has left."""
         self._starts_s.append(start_s)
         self._num_start_lines = len(self.lines())
+
+    @property
+    def age_s(self) -> float:
+        """How long ago Docker started it."""
+        started = datetime.fromisoformat(self.inspect("{{.State.StartedAt}}"))
+        return (datetime.now(UTC) - started).total_seconds()
 
     def inspect(self, form: str) -> str:
         """Returns something that Docker knows of it."""

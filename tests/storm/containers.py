@@ -57,6 +57,7 @@ _MAX_AWAY_S = 1.2
 _RESTART_S = 30
 _ENDS_WELL = ("0", "143")
 _READY_S = 5.0
+_TAIL_LINES = 30
 
 
 class Containers(Shape):
@@ -66,6 +67,7 @@ class Containers(Shape):
         super().__init__(name, chance)
         self._cluster: Cluster | None = None
         self._members: dict[str, "_Container"] = {}
+        self._tail: list[str] = []
 
     @property
     def why_not(self) -> str:
@@ -131,6 +133,7 @@ class Containers(Shape):
                 self.findings.faults += [f"{service} printed {line[:300]!r}" for line in bad[:3]]
             if self.arena_folder is not None:
                 self.findings.leaks += [f"left in shared memory: {path}" for path in self.arena_folder.iterdir()]
+            self._tail = [f"{service}: {line}" for service, each in self._members.items() for line in each.lines()[-_TAIL_LINES:]]
         self._stack.close()
 
     # What can happen
@@ -247,7 +250,7 @@ class Containers(Shape):
 
     @property
     def log_tail(self) -> str:
-        return "\n".join(f"{service}: {line}" for service, each in self._members.items() for line in each.lines()[-30:])
+        return "\n".join(self._tail)
 
 
 _Maker = Callable[[str, "_Container", Sequence[str], Sequence[int], float], Fault]

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 WHOLE = "whole"
 """The part that all of a shape is: nothing else happens together with a fault of it."""
-_MAX_TOGETHER = 3
-_ANOTHER_SHARE = 0.6
+_MAX_TOGETHER = 4
+_ANOTHER_SHARE = 0.85
 """How probable it is that a part that could be struck meanwhile is."""
 
 

@@ -174,8 +174,8 @@ _MAX_KNOWN = 10_000
 class OraclePredictor:
     """An engine's `Predictor` that knows every outcome in advance, since the output of a simulated call follows from its inputs.
 
-    It can serve any number of engines. Cost: one evaluation of each pending call that the decision depends on. Values are kept for
-    later decisions: a loop that is guessed far ahead asks for the same calls at each turn.
+    It can serve any number of engines. Cost: one evaluation of each pending call that the decision depends on. Values are kept
+    for later decisions: a loop that is guessed far ahead asks for the same calls at each turn.
     """
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 _TESTS = Path(__file__).parent
-FOLDERS = ("chaos", "compose", "e2e", "integration/chart", "integration/planner", "integration/page", "storm")
+FOLDERS = ("chaos", "compose", "e2e", "integration/chart", "integration/planner", "integration/page", "power_cuts", "storm")
 STARTERS = frozenset(
     {
         "EXAMPLES",  # captures all models

@@ -19,7 +19,7 @@ from tests.power_cuts.marks import Expectations
 from tests.power_cuts.recovery import DamagedError, wrong_after_cut
 
 _MEMORY = Path("/dev/shm")
-_NUM_TURNS = 2
+ROLES = ("left", "right", "files")
 _LIE_EVERY = 5
 _LONGEST_LIE = 400
 """Steps."""
@@ -36,10 +36,12 @@ def work_folder() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def record(mistake: str = "") -> list[Step]:
-    """Runs the processes, twice one after the other, and returns what they did.
+def record(mistake: str = "", *, num_jobs: int = 14, num_turns: int = 2, roles: Sequence[str] = ROLES) -> list[Step]:
+    """Runs processes that use the store and other files, and returns what they did.
 
     Args:
+        num_jobs: Of each client; other things are done as often.
+        num_turns: How often all processes start and end.
         mistake: One of `MISTAKES`; empty: none.
 
     Raises:
@@ -47,14 +49,23 @@ def record(mistake: str = "") -> list[Step]:
     """
     with work_folder() as work:
         log = FileLog(work)
-        environment = {**os.environ, **log.environment}
-        for turn in range(_NUM_TURNS):
-            commands = [
-                [sys.executable, "-m", "tests.power_cuts.workload", str(log.folder), role, str(turn), *filter(None, [mistake])]
-                for role in ("left", "right", "files")
-            ]
-            _run_together(commands, environment)
+        for turn in range(num_turns):
+            run_workload(log, roles, str(log.folder), num_jobs, turn, mistake)
         return log.steps()
+
+
+def run_workload(log: FileLog, roles: Sequence[str], place: str, num_jobs: int, turn: int = 0, mistake: str = "") -> None:
+    """Runs the processes of some roles to their end.
+
+    Args:
+        place: The folder or the Redis that they use.
+
+    Raises:
+        RuntimeError: If one fails.
+    """
+    program = [sys.executable, "-m", "tests.power_cuts.workload", place]
+    options = [str(turn), str(num_jobs), *([mistake] if mistake else [])]
+    _run_together([[*program, role, *options] for role in roles], {**os.environ, **log.environment})
 
 
 def _run_together(commands: Sequence[Sequence[str]], environment: dict[str, str]) -> None:
@@ -94,7 +105,12 @@ class Verdict:
 
 
 def try_cuts(
-    steps: Sequence[Step], numbers: Sequence[int], seed: int, *, with_lies: bool = True, report: Callable[[Verdict], None] | None = None
+    steps: Sequence[Step],
+    numbers: Sequence[int],
+    seed: int,
+    *,
+    with_lies: bool = True,
+    report: Callable[[Verdict], None] = lambda verdict: None,
 ) -> Verdict:
     """Cuts the power at random places, and looks what is there afterwards.
 
@@ -118,8 +134,7 @@ def try_cuts(
             (_after_lies(steps, place, chance) if lies else disk).cut(chance, folder)
             _judge(verdict, number, folder, expected, lies)
             shutil.rmtree(folder)
-            if report is not None:
-                report(verdict)
+            report(verdict)
     return verdict
 
 

@@ -1,9 +1,10 @@
 """A disk as a power cut may leave it.
 
-What is synchronized is there. What was written since may be there, or not, or in part: any subset of the writes, each whole or torn
-at sectors, and the length of a file without its bytes. Names belong to their folder: a file that was made, renamed or removed is so
-for certain only after its folder was synchronized; before, any of these changes may be there, in order (as with a file system's
-journal) or not.
+What is synchronized is there. What was written since may be there, or not, or in part: any subset of the writes, each whole or
+torn at sectors, and the length of a file without its bytes.
+
+Names belong to their folder: that a file was made, renamed or removed is certain only after its folder was synchronized. Before,
+any of these changes may be there, in order (as with a file system's journal) or not.
 """
 
 import random
@@ -40,9 +41,9 @@ class _File:
         copy.durable, copy.pending = bytearray(self.durable), list(self.pending)
         return copy
 
-    def after_cut(self, chance: random.Random) -> bytes:
+    def after_cut(self, chance: random.Random, is_in_order: bool) -> bytes:
         content = bytearray(self.durable)
-        how = chance.choice(_HOW_WRITES_END) if self.pending else "none"
+        how = chance.choice(_HOW_WRITES_END[:3] if is_in_order else _HOW_WRITES_END) if self.pending else "none"
         num_kept = chance.randrange(len(self.pending) + 1)
         for number, change in enumerate(self.pending):
             match how:
@@ -50,14 +51,14 @@ class _File:
                     break
                 case "first":
                     if number == num_kept:
-                        _apply_torn(content, change, chance)
+                        _apply_torn(content, change, chance, is_prefix=is_in_order or chance.random() < 0.5)
                         break
                 case "some":
                     if chance.random() < 0.5:
                         continue
                 case "torn":
                     if chance.random() < 0.5:
-                        _apply_torn(content, change, chance)
+                        _apply_torn(content, change, chance, is_prefix=chance.random() < 0.5)
                         continue
                 case "empty":  # the length was written, the bytes were not
                     if change.data is not None and chance.random() < 0.5:
@@ -75,12 +76,12 @@ def _apply(content: bytearray, change: _Change) -> None:
         content[change.offset : change.offset + len(change.data)] = change.data
 
 
-def _apply_torn(content: bytearray, change: _Change, chance: random.Random) -> None:
-    """Applies some sectors of a write, each whole or not at all."""
+def _apply_torn(content: bytearray, change: _Change, chance: random.Random, *, is_prefix: bool) -> None:
+    """Applies some sectors of a write, each whole or not at all; as a prefix, the first ones."""
     if change.data is None:
         return
     at, end = change.offset, change.offset + len(change.data)
-    is_prefix, share = chance.random() < 0.5, chance.random()
+    share = chance.random()
     while at < end:
         upto = min(end, (at // _SECTOR + 1) * _SECTOR)
         if chance.random() < share:
@@ -134,11 +135,16 @@ def _rename(names: dict[str, int], change: Sequence[tuple[str, int | None]]) -> 
 class Disk:
     """A disk to which steps are done.
 
+    Args:
+        is_in_order: Whether the writes to a file that are there are the first ones, the last of them torn at its end: as with a
+            file system that orders the bytes before the length of a file that grows.
+
     Attributes:
         honours_syncs: Whether it does what it is asked to; a disk that does not says that it has.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_in_order: bool = False) -> None:
+        self._is_in_order = is_in_order
         self.honours_syncs = True
         self._files: dict[int, _File] = {}
         self._folders: dict[str, _Folder] = {_ROOT: _Folder()}
@@ -146,7 +152,7 @@ class Disk:
 
     def copy(self) -> "Disk":
         """Returns another disk with the same on it."""
-        copy = Disk()
+        copy = Disk(is_in_order=self._is_in_order)
         copy._files = {inode: file.copy() for inode, file in self._files.items()}
         copy._folders = {path: folder.copy() for path, folder in self._folders.items()}
         copy._folder_inodes = set(self._folder_inodes)
@@ -173,9 +179,11 @@ class Disk:
                 self._name(step.path, None)
             case StepKind.RENAME:
                 old, new = Path(step.path), Path(step.other)
-                if old.parent != new.parent:
-                    raise NotImplementedError(f"{old} became {new}, in another folder")
-                self._folder_of(step.path).pending.append(((old.name, None), (new.name, step.file)))
+                if old.parent == new.parent:
+                    self._folder_of(step.path).pending.append(((old.name, None), (new.name, step.file)))
+                else:
+                    self._name(step.path, None)
+                    self._name(step.other, step.file)
             case StepKind.MARK | StepKind.UNKNOWN:
                 pass
 
@@ -184,6 +192,21 @@ class Disk:
 
     def _name(self, path: str, file: int | None) -> None:
         self._folder_of(path).pending.append(((Path(path).name, file),))
+
+    @classmethod
+    def of(cls, folder: Path, *, is_in_order: bool) -> "Disk":
+        """Returns a disk that has what is in a folder now."""
+        disk = cls(is_in_order=is_in_order)
+        for path in sorted(folder.rglob("*")):  # a folder before what is in it
+            inode, name = path.stat().st_ino, str(path.relative_to(folder))
+            disk._folder_of(name).durable[path.name] = inode
+            if path.is_dir():
+                disk._folders[name] = _Folder()
+                disk._folder_inodes.add(inode)
+            else:
+                disk._files[inode] = file = _File()
+                file.durable = bytearray(path.read_bytes())
+        return disk
 
     def cut(self, chance: random.Random, to: Path) -> None:
         """Makes what a cut may leave, in a folder that is empty."""
@@ -197,4 +220,4 @@ class Disk:
             elif name.endswith("-shm"):  # shared memory, which has no meaning without the processes
                 (to / name).write_bytes(chance.randbytes(chance.choice((0, 100, 32768))))
             else:
-                (to / name).write_bytes(self._files[inode].after_cut(chance))
+                (to / name).write_bytes(self._files[inode].after_cut(chance, self._is_in_order))

@@ -1,8 +1,8 @@
 """What clients of the store asked for, and what was acknowledged, as marks in the log.
 
 Each thing that is kept (a job, a note, a file) is changed by one client at a time, so it goes from value to value. A client marks
-each change before it asks for it, and again when it has the answer. After a cut, the value has to be that of the last acknowledged
-change or of a later one that was asked for.
+each change before it asks for it, and again when it has the answer. After a cut, the value has to be that of the last
+acknowledged change or of a later one that was asked for.
 """
 
 from typing import Any

@@ -1,5 +1,7 @@
-"""Mistakes made on purpose in what makes things durable, each by its name. Those of `MISTAKES` are made in the processes whose steps
-are logged, those of `MISTAKES_OF_RECOVERY` where the disks after cuts are opened, and those of `MISTAKES_OF_DISKS` are steps left out.
+"""Mistakes made on purpose in what makes things durable, each by its name.
+
+Those of `MISTAKES` are made in the processes whose steps are logged, those of `MISTAKES_OF_RECOVERY` where the disks after cuts
+are opened, and those of `MISTAKES_OF_DISKS` are steps left out.
 """
 
 import os
@@ -8,10 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dyorc.errors import StoreError
 from dyorc.gateway import keys
-from dyorc.planner.runtime import checkpoint
-from dyorc.store import sqlite, sqlite_file, sqlite_leases
+from dyorc.store import sqlite, sqlite_file, sqlite_jobs, sqlite_leases
 from dyorc.system import durable_files
 from tests.power_cuts.file_log import Step, StepKind
 
@@ -68,31 +68,22 @@ def leases_that_break() -> None:
 
 @_mistake
 def acknowledged_before_commit() -> None:
-    """A step is answered when it has run; it is committed with the next ones."""
-    real = sqlite.SqliteStore._run_all
-    waiting: list[Any] = []
+    """Steps are answered when they have run; their commit is the next thing that the thread does."""
 
     def run_all(self: Any, steps: list[Any]) -> list[Any]:
         connection = self._connection
-        try:
-            if waiting:
-                waiting.clear()
-                connection.execute("COMMIT")
-            connection.execute("BEGIN IMMEDIATE")
-            waiting.append(None)
-            return [self._run(connection, step) for step in steps]
-        except sqlite3.Error as error:
-            raise StoreError(str(error)) from error
+        connection.execute("BEGIN IMMEDIATE")
+        outcomes = [self._run(connection, step) for step in steps]
+        self._batches._thread.submit(connection.execute, "COMMIT")
+        return outcomes
 
-    assert callable(real)
-    sqlite.SqliteStore._run_all = run_all
+    store: Any = sqlite.SqliteStore
+    store._run_all = run_all
 
 
 @_mistake
 def a_commit_for_each_half() -> None:
     """A job is committed before its request is there."""
-    from dyorc.store import sqlite_jobs
-
     real = sqlite_jobs._put_body
 
     def put_body(connection: Any, *values: Any) -> None:
@@ -101,7 +92,8 @@ def a_commit_for_each_half() -> None:
         connection.execute("SAVEPOINT step")
         real(connection, *values)
 
-    sqlite_jobs._put_body = put_body
+    module: Any = sqlite_jobs
+    module._put_body = put_body
 
 
 @_mistake
@@ -114,6 +106,7 @@ def folders_of_nobody() -> None:
 @_mistake
 def files_renamed_unwritten() -> None:
     """A file takes another one's place before its bytes are on the disk."""
+    from dyorc.planner import whole_file  # not torch, which most of these processes do without
 
     def replace_file(path: Path, data: bytes, mode: int) -> None:
         new = path.with_name(f".{path.name}.new")
@@ -121,7 +114,7 @@ def files_renamed_unwritten() -> None:
         os.replace(new, path)
         durable_files.sync_folder(path.parent)
 
-    modules: Any = (keys, checkpoint)
+    modules: Any = (keys, whole_file)
     for module in modules:
         module.replace_file = replace_file
 

@@ -10,14 +10,17 @@ from typing import Any
 
 from dyorc.errors import CheckpointError, ConfigurationError, StoreError
 from dyorc.gateway import keys
-from dyorc.store.base import MAX_LISTED, Lane, NewJob, NoteFence, Outcome, new_id
+from dyorc.store.base import MAX_LISTED, Lane, NewJob, NoteFence, Outcome, Store, new_id
 from dyorc.store.sqlite import SqliteStore
 from tests.power_cuts.marks import Expectations, Value
-from tests.power_cuts.workload import CHECKPOINT, KEYS, LONG_S, PLAN, STORE, TENANT, note_of, request_of, result_of
+from tests.power_cuts.workload import CHECKPOINT, KEYS, LEASE_S, LONG_S, PLAN, STORE, TENANT, note_of, request_of, result_of
 
 _CHECKS = {
     "the sizes of tenants are not those of their jobs": (
         "SELECT tenant, SUM(num_bytes) FROM jobs GROUP BY tenant EXCEPT SELECT tenant, num_bytes FROM usage"
+    ),
+    "a job has no request": (
+        "SELECT id FROM jobs WHERE state IN ('queued', 'running') AND id NOT IN (SELECT job_id FROM bodies WHERE kind = 0)"
     ),
     "a body has no job": "SELECT job_id FROM bodies WHERE job_id NOT IN (SELECT id FROM jobs)",
     "a webhook has no job": "SELECT job_id FROM webhooks WHERE job_id NOT IN (SELECT id FROM jobs)",
@@ -55,11 +58,11 @@ async def wrong_in_store(folder: Path, expected: Expectations, *, may_be_lost: b
             with contextlib.closing(sqlite3.connect(path)) as connection:
                 _check_whole(connection)
                 wrong = [text for text, query in _CHECKS.items() if connection.execute(query).fetchone()]
-            wrong += await _wrong_jobs(store, expected, may_be_lost)
-            wrong += await _wrong_notes(store, expected, may_be_lost)
-            wrong += [] if may_be_lost else await _wrong_resubmitted(store, expected)
+            if wrong:
+                return wrong
+            wrong += await wrong_values(store, expected, may_be_lost=may_be_lost)
             clock.pass_leases()
-            return wrong + await _wrong_after_recovery(store)
+            return wrong + await wrong_after_recovery(store, LEASE_S) + await _wrong_lead(store)
     except (StoreError, sqlite3.DatabaseError) as error:
         raise DamagedError(str(error)) from error
 
@@ -70,7 +73,13 @@ def _check_whole(connection: sqlite3.Connection) -> None:
         raise DamagedError(str(verdict[:3]))
 
 
-async def _all_jobs(store: SqliteStore) -> list[Any]:
+async def wrong_values(store: Store, expected: Expectations, *, may_be_lost: bool) -> list[str]:
+    """Returns what of a store's jobs and notes is not as it was acknowledged."""
+    wrong = await _wrong_jobs(store, expected, may_be_lost) + await _wrong_notes(store, expected, may_be_lost)
+    return wrong + await _wrong_resubmitted(store)
+
+
+async def _all_jobs(store: Store) -> list[Any]:
     jobs, after = [], ""
     while page := await store.page(TENANT, None, MAX_LISTED, after):
         jobs += page
@@ -78,7 +87,7 @@ async def _all_jobs(store: SqliteStore) -> list[Any]:
     return jobs
 
 
-async def _wrong_jobs(store: SqliteStore, expected: Expectations, may_be_lost: bool) -> list[str]:
+async def _wrong_jobs(store: Store, expected: Expectations, may_be_lost: bool) -> list[str]:
     webhooks = {due.job.model_name for due in await store.due_webhooks(MAX_LISTED, 0.0)}
     stored: dict[str, Value] = {}
     wrong: list[str] = []
@@ -95,7 +104,7 @@ async def _wrong_jobs(store: SqliteStore, expected: Expectations, may_be_lost: b
     return wrong
 
 
-async def _wrong_notes(store: SqliteStore, expected: Expectations, may_be_lost: bool) -> list[str]:
+async def _wrong_notes(store: Store, expected: Expectations, may_be_lost: bool) -> list[str]:
     wrong: list[str] = []
     for name in expected.keys("note/"):
         text = await store.noted(name)
@@ -109,7 +118,7 @@ async def _wrong_notes(store: SqliteStore, expected: Expectations, may_be_lost: 
     return wrong
 
 
-async def _wrong_resubmitted(store: SqliteStore, expected: Expectations) -> list[str]:
+async def _wrong_resubmitted(store: Store) -> list[str]:
     """Submits some jobs again whose client may not know whether they were accepted."""
     by_name = {job.model_name: job for job in (await _all_jobs(store))[:_NUM_RESUBMITTED]}
     wrong: list[str] = []
@@ -124,12 +133,16 @@ async def _wrong_resubmitted(store: SqliteStore, expected: Expectations) -> list
     return wrong
 
 
-async def _wrong_after_recovery(store: SqliteStore) -> list[str]:
-    """Runs what is left, once the leases of the dead servers have ended."""
+async def wrong_after_recovery(store: Store, lease_s: float) -> list[str]:
+    """Runs what is left, and returns what of it cannot be run, or is not what was submitted.
+
+    Args:
+        lease_s: How long a claim lasts; those of the dead servers have ended by that.
+    """
     wrong: list[str] = []
     names = {job.model_name for job in await _all_jobs(store)}
-    while lanes := await store.lanes(names, 5.0):
-        for claim in await store.claim([Lane(TENANT, lane.model_name) for lane in lanes], "recovery", 5.0):
+    while lanes := await store.lanes(names, lease_s):
+        for claim in await store.claim([Lane(TENANT, lane.model_name) for lane in lanes], "recovery", lease_s):
             name = claim.job.model_name
             if claim.body != request_of(name):
                 wrong.append(f"job {name} has another request than was submitted")
@@ -139,12 +152,15 @@ async def _wrong_after_recovery(store: SqliteStore) -> list[str]:
     wrong += [f"job {job.model_name} never ends" for job in await _all_jobs(store) if not job.state.is_final]
     for due in await store.due_webhooks(MAX_LISTED, 0.0):
         await store.webhook_done(due.job.id)
-    try:
-        if await store.acquire_lease("lead", "recovery", 5.0) is None:
-            wrong.append("nobody can lead: the lease is held by a dead server")
-    except StoreError as error:
-        wrong.append(f"nobody can lead: {error}")
     return wrong
+
+
+async def _wrong_lead(store: Store) -> list[str]:
+    try:
+        is_free = await store.acquire_lease("lead", "recovery", LEASE_S) is not None
+    except StoreError as error:
+        return [f"nobody can lead: {error}"]
+    return [] if is_free else ["nobody can lead: the lease is held by a dead server"]
 
 
 def wrong_in_files(folder: Path, expected: Expectations, *, may_be_lost: bool) -> list[str]:

@@ -1,7 +1,10 @@
-"""A process that uses the store, and marks what it asks for: ``python -m tests.power_cuts.workload FOLDER ROLE ROUND [MISTAKE]``.
+"""A process that uses the store, and marks what it asks for.
 
-``left`` and ``right`` are two servers with one store; some jobs are submitted by one and run by the other. ``files`` writes the other
-files that last.
+    python -m tests.power_cuts.workload FOLDER ROLE TURN NUM_JOBS [MISTAKE]
+
+FOLDER is where the store's file and the others are, or the URL of a Redis.
+``left`` and ``right`` are two servers with one store; some jobs are submitted by one and run by the other. ``files`` writes the
+other files that last.
 """
 
 import asyncio
@@ -11,13 +14,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from dyorc.errors import UnknownJobError
 from dyorc.gateway import keys
-from dyorc.protocol.job_records import JobState
 from dyorc.store import sqlite, sqlite_file, sqlite_schema
-from dyorc.store.base import Body, Claim, JobError, Lane, NewJob, NoteFence, Outcome, new_id
+from dyorc.store.base import Body, Claim, JobError, Lane, NewJob, NoteFence, Outcome, Store, new_id
 from dyorc.store.lease_store import Lease
-from dyorc.store.sqlite import SqliteStore
+from dyorc.store.opening import store_of
 from tests.power_cuts.marks import Change
 from tests.power_cuts.mistakes import MISTAKES
 
@@ -25,7 +26,7 @@ STORE = Path("state/dyorc/jobs.sqlite")
 """In the folder; the folders above it are made by the store."""
 KEYS, PLAN, CHECKPOINT = Path("keys.toml"), Path("plan.json"), Path("checkpoints/last")
 TENANT, LEASE_S, LONG_S = "t", 5.0, 1e7
-_NUM_WORKERS, _NUM_JOBS, _NUM_NOTES, _NUM_FILES = 3, 14, 20, 12
+_NUM_WORKERS = 3
 _CHECKPOINT_PAGES = 60
 """The log is written back after as many pages, where SQLite waits for 1,000: a short run has many of these."""
 _DELETED_AT = 100
@@ -60,7 +61,7 @@ class Job:
         self._number = number or self._number + 1
         return Change(f"job/{self.model}", self._number, list(value) or None)
 
-    async def submit(self, store: SqliteStore) -> str:
+    async def submit(self, store: Store) -> str:
         """Returns its id."""
         job = NewJob(
             id=new_id(), tenant=TENANT, model_name=self.model, model_version="1", body=request_of(self.model),
@@ -70,7 +71,7 @@ class Job:
         with self.change("queued", 0, 0, number=1):
             return (await store.submit(job))[0].id
 
-    async def run(self, store: SqliteStore, owner: str) -> None:
+    async def run(self, store: Store, owner: str) -> None:
         """Runs it to its end, if it has one."""
         if self.fate == 5:
             return  # stays queued
@@ -84,13 +85,13 @@ class Job:
         await store.renew([claim], LEASE_S)
         await self._finish(store, claim)
 
-    async def _claim(self, store: SqliteStore, owner: str, attempt: int) -> Claim:
+    async def _claim(self, store: Store, owner: str, attempt: int) -> Claim:
         with self.change("running", attempt, 0):
             while not (claims := await store.claim([Lane(TENANT, self.model)], owner, LEASE_S)):
                 await store.wait_for_work(0.02)
         return claims[0]
 
-    async def _finish(self, store: SqliteStore, claim: Claim) -> None:
+    async def _finish(self, store: Store, claim: Claim) -> None:
         attempts = claim.job.num_attempts
         if self.fate == 1:
             error = JobError(text="no", code="program_failed", retryable=False, status=500)
@@ -104,7 +105,7 @@ class Job:
         with self.change() if self.fate == 4 else self.change("succeeded", attempts, 0):  # 4: it expires as it ends
             await store.finish(claim, outcome)
 
-    async def end(self, store: SqliteStore, job_id: str) -> None:
+    async def end(self, store: Store, job_id: str) -> None:
         """Does what a client does with a job that was submitted."""
         if self.fate == 3:
             with self.change("cancelled", 0, 0, number=2):
@@ -116,64 +117,65 @@ class Job:
                 await store.delete(TENANT, job_id)
 
 
-async def _submit_all(store: SqliteStore, name: str) -> None:
-    for number in range(_NUM_JOBS):
+async def _submit_all(store: Store, name: str, num_jobs: int) -> None:
+    for number in range(num_jobs):
         job = Job(f"{name}-{number}", number)
         job_id = await job.submit(store)
         if job.fate in (0, 3):
             await job.end(store, job_id)
 
 
-async def _run_all(store: SqliteStore, name: str, owner: str) -> None:
-    for number in range(_NUM_JOBS):
+async def _run_all(store: Store, name: str, owner: str, num_jobs: int) -> None:
+    for number in range(num_jobs):
         job = Job(f"{name}-{number}", number)
         if job.fate != 3:
             await job.run(store, owner)
 
 
-async def _note_all(store: SqliteStore, name: str) -> None:
-    for number in range(1, _NUM_NOTES):
+async def _note_all(store: Store, name: str, num_notes: int) -> None:
+    for number in range(1, num_notes + 1):
         with Change(f"note/{name}", number, number):
             await store.note(name, note_of(number))
         with Change(f"fence/{name}", number, number), Change(f"note/{name}-fenced", number, number):
             await store.note(f"{name}-fenced", note_of(number), NoteFence(name, number))
 
 
-async def _lead(store: SqliteStore, owner: str) -> None:
+async def _lead(store: Store, owner: str, num_leases: int) -> None:
     """Takes and gives back a lease; what becomes of it is promised to nobody."""
-    for _ in range(_NUM_NOTES):
+    for _ in range(num_leases):
         fence = await store.acquire_lease("lead", owner, LEASE_S)
         if fence is not None:
             await store.renew_lease("lead", owner, LEASE_S, Lease(fence=fence, record=owner.encode() * 50))
             await store.release_lease("lead", owner, fence)
 
 
-async def _forget_all(store: SqliteStore) -> None:
-    for _ in range(_NUM_NOTES):
+async def _forget_all(store: Store, num_times: int) -> None:
+    for _ in range(num_times):
         await store.expire(50)
         await store.wait_for_work(0.01)
 
 
-async def serve(path: Path, role: str, other: str, turn: str) -> None:
+async def serve(opened: Store, role: str, turn: int, num_jobs: int) -> None:
     """Uses the store as one of two servers."""
-    async with SqliteStore(path) as store, asyncio.TaskGroup() as tasks:
+    other = "right" if role == "left" else "left"
+    async with opened as store, asyncio.TaskGroup() as tasks:
         for worker in range(_NUM_WORKERS):
             own = worker % 2 == 0  # else the other server runs them
-            tasks.create_task(_submit_all(store, f"{role}-{turn}-{worker}"))
-            tasks.create_task(_run_all(store, f"{role if own else other}-{turn}-{worker}", role))
-        tasks.create_task(_note_all(store, f"{role}-{turn}"))
-        tasks.create_task(_lead(store, role))
-        tasks.create_task(_forget_all(store))
+            tasks.create_task(_submit_all(store, f"{role}-{turn}-{worker}", num_jobs))
+            tasks.create_task(_run_all(store, f"{role if own else other}-{turn}-{worker}", role, num_jobs))
+        tasks.create_task(_note_all(store, f"{role}-{turn}", num_jobs))
+        tasks.create_task(_lead(store, role, num_jobs))
+        tasks.create_task(_forget_all(store, num_jobs))
 
 
-def write_files(folder: Path, turn: int) -> None:
+def write_files(folder: Path, turn: int, num_times: int) -> None:
     """Writes the other files that last."""
     from dyorc.planner.runtime.checkpoint import commit
     from dyorc.planner.whole_file import write_whole
     from dyorc.system.durable_files import make_folder, sync_file
 
     plan: Any = SimpleNamespace(program="p", values={}, sources=())
-    for number in range(1 + turn * _NUM_FILES, (turn + 1) * _NUM_FILES):
+    for number in range(1 + turn * num_times, 1 + (turn + 1) * num_times):
         with Change("file/keys", number, number):
             keys.write_tenants(folder / KEYS, [keys.TenantRecord(name=f"t{tenant}") for tenant in range(number)])
         with Change("file/plan", number, number):
@@ -199,15 +201,16 @@ def _prepare() -> None:
     modules[1]._SLACK_BYTES = 32 * 2**10
 
 
-def main(folder: str, role: str, turn: str, *mistakes: str) -> None:
+def main(folder: str, role: str, turn: str, num_jobs: str, *mistakes: str) -> None:
     """Runs the process."""
     _prepare()
     for mistake in mistakes:
         MISTAKES[mistake]()
     if role == "files":
-        write_files(Path(folder), int(turn))
+        write_files(Path(folder), int(turn), int(num_jobs))
     else:
-        asyncio.run(serve(Path(folder) / STORE, role, "right" if role == "left" else "left", turn))
+        url = folder if folder.startswith("unix:") else f"sqlite://{Path(folder) / STORE}"
+        asyncio.run(serve(store_of(url), role, int(turn), int(num_jobs)))
 
 
 if __name__ == "__main__":

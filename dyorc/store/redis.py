@@ -3,7 +3,8 @@
 
 Redis is as durable as it is configured: for jobs that survive a power cut set ``appendonly yes`` and ``appendfsync always``. With
 ``everysec`` a power cut takes Redis about a second back, behind what it has answered: accepted jobs are gone, jobs that had ended
-run again, and a fence may be given to a second leader. ``maxmemory-policy`` must be ``noeviction``. The log warns of other settings.
+run again, and a fence may be given to a second leader. ``maxmemory-policy`` must be ``noeviction``. The log warns of any other
+setting.
 """
 
 import asyncio

@@ -12,6 +12,7 @@ from typing import Any
 
 from dyorc.gateway import keys
 from dyorc.store import sqlite, sqlite_file, sqlite_jobs, sqlite_leases
+from dyorc.store.sqlite_schema import RESULT
 from dyorc.system import durable_files
 from tests.power_cuts.file_log import Step, StepKind
 
@@ -83,14 +84,15 @@ def acknowledged_before_commit() -> None:
 
 @_mistake
 def a_commit_for_each_half() -> None:
-    """A job is committed before its request is there."""
+    """The end of a job is committed before its result is there."""
     real = sqlite_jobs._put_body
 
-    def put_body(connection: Any, *values: Any) -> None:
-        connection.execute("COMMIT")
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute("SAVEPOINT step")
-        real(connection, *values)
+    def put_body(connection: Any, job_id: str, kind: int, body: Any) -> None:
+        if kind == RESULT:
+            connection.execute("COMMIT")
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("SAVEPOINT step")
+        real(connection, job_id, kind, body)
 
     module: Any = sqlite_jobs
     module._put_body = put_body

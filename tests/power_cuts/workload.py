@@ -27,6 +27,7 @@ STORE = Path("state/dyorc/jobs.sqlite")
 KEYS, PLAN, CHECKPOINT = Path("keys.toml"), Path("plan.json"), Path("checkpoints/last")
 TENANT, LEASE_S, LONG_S = "t", 5.0, 1e7
 _NUM_WORKERS = 3
+_LEASES_PER_JOB = 4  # their log, too, has to be written back
 _CHECKPOINT_PAGES = 60
 """The log is written back after as many pages, where SQLite waits for 1,000: a short run has many of these."""
 _DELETED_AT = 100
@@ -164,7 +165,7 @@ async def serve(opened: Store, role: str, turn: int, num_jobs: int) -> None:
             tasks.create_task(_submit_all(store, f"{role}-{turn}-{worker}", num_jobs))
             tasks.create_task(_run_all(store, f"{role if own else other}-{turn}-{worker}", role, num_jobs))
         tasks.create_task(_note_all(store, f"{role}-{turn}", num_jobs))
-        tasks.create_task(_lead(store, role, num_jobs))
+        tasks.create_task(_lead(store, role, _LEASES_PER_JOB * num_jobs))
         tasks.create_task(_forget_all(store, num_jobs))
 
 

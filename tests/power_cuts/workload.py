@@ -9,13 +9,15 @@ other files that last.
 
 import asyncio
 import random
+import sqlite3
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from dyorc.gateway import keys
-from dyorc.store import sqlite, sqlite_file, sqlite_schema
+from dyorc.store import sqlite, sqlite_leases, sqlite_schema
 from dyorc.store.base import Body, Claim, JobError, Lane, NewJob, NoteFence, Outcome, Store, new_id
 from dyorc.store.lease_store import Lease
 from dyorc.store.opening import store_of
@@ -189,24 +191,28 @@ def write_files(folder: Path, turn: int, num_times: int) -> None:
 
 
 def _prepare() -> None:
-    """Has the log written back and space given back often, so that a short run has all of it."""
-    real = sqlite_file.connect
+    """Has logs written back and space given back often, so that a short run has all of it."""
+    modules: Any = (sqlite, sqlite_leases)
+    for module in modules:
+        module.connect = _writing_back(module.connect)
+    schema: Any = sqlite_schema
+    schema._SLACK_BYTES = 32 * 2**10
 
-    def connect(path: Path, busy_timeout_s: float) -> Any:
+
+def _writing_back(real: Callable[[Path, float], sqlite3.Connection]) -> Callable[[Path, float], sqlite3.Connection]:
+    def connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
         connection = real(path, busy_timeout_s)
         connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
         return connection
 
-    modules: Any = (sqlite, sqlite_schema)
-    modules[0].connect = connect
-    modules[1]._SLACK_BYTES = 32 * 2**10
+    return connect
 
 
 def main(folder: str, role: str, turn: str, num_jobs: str, *mistakes: str) -> None:
     """Runs the process."""
-    _prepare()
     for mistake in mistakes:
         MISTAKES[mistake]()
+    _prepare()
     if role == "files":
         write_files(Path(folder), int(turn), int(num_jobs))
     else:

@@ -99,7 +99,7 @@ class ModelRecord:
         parts: When parts came; None if there never was one.
         cost: What the calls of all batches cost, of a program that declares it.
         moves: By tier, how many bytes of inputs came that way, and how long replicas waited for them, in seconds.
-        effect_failures: Unreported effects of the workflow's requests that failed, or were lost, by the codes of their errors.
+        effect_failures: Unreported effects of requests that failed or were lost, or `not_begun` at a stop, by error codes.
         num_evicted: How many residents that the program had made were dropped for want of room.
         num_rebuilt: How many it made again at once.
         num_replays: How many times the workflow was run again because no guess was right.

@@ -256,14 +256,16 @@ class EngineStatistics:
         """Returns the record of a program's calls."""
         record = self.programs.get(name)
         if record is None:
-            record = self.programs[name] = self.retired_programs.pop(name, None) or ModelRecord(name)
+            is_retired = name in self.retired_programs
+            record = self.programs[name] = self.retired_programs.pop(name) if is_retired else ModelRecord(name)
         return record
 
     def of_workflow(self, name: str) -> ModelRecord:
         """Returns the record of a workflow's requests, also if the workflow only wraps a program."""
         record = self.workflows.get(name)
         if record is None:
-            record = self.workflows[name] = self.retired_workflows.pop(name, None) or ModelRecord(name)
+            is_retired = name in self.retired_workflows
+            record = self.workflows[name] = self.retired_workflows.pop(name) if is_retired else ModelRecord(name)
         return record
 
     def retire_program(self, name: str) -> None:

@@ -6,6 +6,7 @@
 import functools
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Generator
@@ -35,7 +36,12 @@ os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declares the marker, and makes folders for arenas and for what processes share before any test module is imported."""
+    """Declares the marks, and makes folders for arenas and for what processes share before any test module is imported.
+
+    A shell has what it starts in the background ignore Ctrl-C, and children inherit that, but tests send it to them.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for folder in (own_run_folder(), own_arena_folder()):
         folder.__enter__()
         config.add_cleanup(functools.partial(folder.__exit__, None, None, None))

@@ -96,22 +96,17 @@ class Shape(ABC):
         """Ends all by SIGTERM, as its users do, looks at what is left behind, and removes it. Works after half a start, too."""
 
     @abstractmethod
-    def faults(self) -> Mapping[str, Callable[[], Fault]]:
-        """Returns what can happen to it, by name."""
-
-    @property
-    def costly(self) -> frozenset[str]:
-        """Faults that end the only server. They are drawn less often, since each costs the time of a start."""
-        return frozenset[str]()
-
-    @property
-    def meanwhile(self) -> frozenset[str]:
-        """Faults that may happen while another one lasts."""
-        return frozenset({"full disk", "clock"})
+    def faults(self) -> Mapping[str, Mapping[str, Callable[[], Fault]]]:
+        """Returns what can happen now, by the part that it strikes and by name. Faults of different parts may happen together,
+        but for those of `turns.WHOLE`."""
 
     @abstractmethod
     def pids(self) -> dict[str, list[int]]:
         """Returns its processes by their kinds."""
+
+    def arena_owners(self) -> set[int]:
+        """Returns the ids of its processes as they see them: those of containers have others inside."""
+        return {pid for pids in self.pids().values() for pid in pids}
 
     @property
     @abstractmethod

@@ -11,15 +11,12 @@ from dataclasses import dataclass, field
 from tests.deadlines import wait_until
 from tests.leaks import Footprint
 from tests.storm.clients import REQUEST_S, Clients, Ledger
-from tests.storm.contract import Shape
+from tests.storm.contract import Fault, Shape
 from tests.storm.judgement import LINGER_S, Settlement, Strike, footprints, grown, left_in_memory, settle
+from tests.storm.turns import Turns
 
-_MAX_PAUSE_S = 0.3
-_TOGETHER_PERCENT = 10
-"""Of the faults: another happens before the first is over."""
-_USUAL_WEIGHT = 4
-"""How much oftener a fault is drawn than a costly one."""
-_MAX_TOGETHER_S = 0.5
+_MAX_TOGETHER_S = 0.3
+"""Between the beginnings of faults that happen together."""
 _OUTAGE_S = 90.0
 """No client waits longer for service than this beyond its bound."""
 _CALM_FACTOR = 5.0
@@ -78,6 +75,7 @@ class Storm:
         self._clients = clients
         self._ledger = ledger
         self._chance = chance
+        self._turns = Turns(chance)
         self._names = names
         self._num_judged = 0
         self.strikes: list[Strike] = []
@@ -88,19 +86,10 @@ class Storm:
         return bool(self._ledger.wrong) or any(strike.back_s is None for strike in self.strikes)
 
     def strike(self) -> None:
-        """Lets one fault happen, sometimes with another, and waits until every client is answered again."""
+        """Lets one fault happen, or some together, and waits until every client is answered again. Then nothing is waited for."""
         chance, shape = self._chance, self._shape
-        time.sleep(chance.uniform(0, _MAX_PAUSE_S))
-        possible = {name: make for name, make in shape.faults().items() if not self._names or name in self._names}
-        if not possible:
-            raise ValueError(f"{shape.name} suffers none of {sorted(self._names)}, expected some of {sorted(shape.faults())}")
-        weights = [1 if name in shape.costly else _USUAL_WEIGHT for name in sorted(possible)]
-        names = chance.choices(sorted(possible), weights)
-        others = sorted(shape.meanwhile & possible.keys() - set(names))
-        if others and chance.randrange(100) < _TOGETHER_PERCENT:
-            names.append(chance.choice(others))
-        calm_s = self._calm_s()
-        faults = [possible[name]() for name in names]
+        calm_s = self._clients.longest_unanswered_s()
+        faults = self._draw()
         num_lines, began_s = shape.num_log_lines, time.monotonic()
         bound_s = sum(fault.bound_s for fault in faults) + _CALM_FACTOR * calm_s
         strike = Strike([fault.name for fault in faults], began_s, bound_s)
@@ -117,7 +106,8 @@ class Storm:
         for fault in faults:
             fault.end()
         back_at_s = self._clients.wait_for_all(struck_s, strike.bound_s + _OUTAGE_S)
-        time.sleep(LINGER_S)
+        if any(fault.cuts for fault in faults):
+            time.sleep(LINGER_S)
         strike.back_s = None if back_at_s is None else round(back_at_s - began_s, 2)
         outcomes = self._ledger.outcomes[self._num_judged :]
         self._num_judged += len(outcomes)
@@ -126,10 +116,17 @@ class Storm:
         self.strikes.append(strike)
         self._tell(strike)
 
-    def _calm_s(self) -> float:
-        """Returns how long it takes now until every client is answered: on a busy machine long, whatever happens."""
-        began_s = time.monotonic()
-        return (self._clients.wait_for_all(began_s, _OUTAGE_S) or began_s + _OUTAGE_S) - began_s
+    def _draw(self) -> list[Fault]:
+        """Returns what happens next; what lasts longest is first, so that the others happen meanwhile."""
+        possible = {
+            part: {kind: make for kind, make in kinds.items() if not self._names or kind in self._names}
+            for part, kinds in self._shape.faults().items()
+        }
+        makers = {kind: make for kinds in possible.values() for kind, make in kinds.items()}
+        if not makers:
+            raise ValueError(f"{self._shape.name} suffers none of {sorted(self._names)}")
+        faults = [makers[kind]() for kind in self._turns.draw(possible)]
+        return sorted(faults, key=lambda fault: fault.bound_s, reverse=True)
 
     def _tell(self, strike: Strike) -> None:
         failed = ", ".join(f"{number} {code}" for code, number in strike.failed.items()) or "none"

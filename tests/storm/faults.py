@@ -11,7 +11,7 @@ from dyorc.client import Retries
 from dyorc.errors import DyOrcError
 from tests.deadlines import wait_until
 from tests.storm.contract import CONNECTION, Entrance, Fault
-from tests.storm.members import Member, SmallFolder
+from tests.storm.members import FillableFolder, Member
 from tests.storm.wall_clock import WallClock
 from tests.workflows import stormy
 
@@ -111,7 +111,7 @@ def send(pids: Sequence[int], number: signal.Signals) -> None:
             continue
 
 
-def full(folder: SmallFolder, what_for: str, codes: Collection[str]) -> Fault:
+def full(folder: FillableFolder, what_for: str, codes: Collection[str]) -> Fault:
     """Fills a folder for a while."""
 
     def apply() -> None:

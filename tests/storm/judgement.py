@@ -172,7 +172,7 @@ def _left(shape: Shape) -> list[str]:
     """Blocks by which other nodes measure how fast they get tensors stay; no request has any of their sizes."""
     if shape.arena_folder is None:
         return []
-    living = {pid for pids in shape.pids().values() for pid in pids}
+    living = shape.arena_owners()
     left: list[str] = []
     for arena in read_arenas(str(shape.arena_folder)):
         if arena.pid not in living:

@@ -22,13 +22,14 @@ from tests.storm import faults
 from tests.storm.contract import Entrance, Fault, Shape
 from tests.storm.members import Member, SmallFolder, reserved_port
 from tests.storm.single import STORE_BYTES, TARGETS
+from tests.storm.turns import WHOLE
 from tests.storm.wall_clock import WallClock
 from tests.two_hosts import Host, TwoHosts, two_hosts, why_not
 
 LEASE_S = 3.0
 _MAX_STOP_S = 1.2
 _ARENA_BYTES = 64 * 2**20
-_STORE_TIMEOUT_S = 5.0
+STORE_TIMEOUT_S = 5.0
 """What a store that does not answer may add to a request that needs it."""
 _LEADS = re.compile(r"Leads group .* with fence (\d+)")
 
@@ -138,17 +139,13 @@ class PartedServers(Shape):
 
     # What can happen
 
-    @property
-    def meanwhile(self) -> frozenset[str]:
-        return super().meanwhile | {"kill gateway", "kill redis", "full memory"}
-
-    def faults(self) -> Mapping[str, Callable[[], Fault]]:
+    def faults(self) -> Mapping[str, Mapping[str, Callable[[], Fault]]]:
         for member in self._orchestrators:
             if member.has_lost_lead:
                 member.end()
                 member.start()
         chance = self._chance
-        possible: dict[str, Callable[[], Fault]] = {
+        orchestrators: dict[str, Callable[[], Fault]] = {
             "kill leader": lambda: self._renamed("leader", faults.kill(self._leader(), [], _LEADER_LOST, self._led_again_s())),
             "kill standby": lambda: self._renamed("standby", faults.kill(self._standby(), [], [], faults.BUSY_S)),
             "stop leader": self._stop_leader,
@@ -156,24 +153,30 @@ class PartedServers(Shape):
             "restart leader": lambda: self._renamed(
                 "leader", faults.restart(self._leader(), [], [], chance, self._led_again_s())
             ),
+        }
+        gateways: dict[str, Callable[[], Fault]] = {
             "kill gateway": lambda: self._at_gateway(lambda member, at: faults.kill(member, [at], _GATEWAY_LOST)),
             "stop gateway": lambda: self._at_gateway(lambda member, at: faults.stop_for("gateway", [member.pid], self._some_s())),
             "restart gateway": lambda: self._at_gateway(lambda member, at: faults.restart(member, [at], _GATEWAY_LOST, chance)),
             "change configuration": lambda: self._at_gateway(
                 lambda member, at: faults.reconfigure(member, [at], _GATEWAY_LOST, chance)
             ),
-            "deploy": lambda: faults.deploy(chance.choice(self.entrances), TARGETS, chance),
+        }
+        possible: dict[str, Mapping[str, Callable[[], Fault]]] = {
+            "orchestrators": orchestrators,
+            "gateways": gateways,
+            WHOLE: {"deploy": lambda: faults.deploy(chance.choice(self.entrances), TARGETS, chance)},
         }
         if self._memory.can_be_full:
-            possible["full memory"] = lambda: faults.full(self._memory, "memory", ["capacity"])
+            possible["memory"] = {"full memory": lambda: faults.full(self._memory, "memory", ["capacity"])}
         if self._clock.can_move:
-            possible["clock"] = lambda: faults.clock_jump(self._clock, chance)
+            possible["clock"] = {"clock": lambda: faults.clock_jump(self._clock, chance)}
         if self._redis is not None:
-            possible |= {"kill redis": self._kill_redis, "stop redis": self._stop_redis}
+            possible["store"] = {"kill redis": self._kill_redis, "stop redis": self._stop_redis}
         elif self._disk.can_be_full:
-            possible["full disk"] = lambda: faults.full(self._disk, "disk", ["store"])
+            possible["store"] = {"full disk": lambda: faults.full(self._disk, "disk", ["store"])}
         if self._hosts is not None:
-            possible["cut link"] = self._cut_link
+            possible["link"] = {"cut link": self._cut_link}
         return possible
 
     def _some_s(self) -> float:
@@ -215,11 +218,11 @@ class PartedServers(Shape):
             time.sleep(away_s)
             redis.start_again()
 
-        return Fault(name="kill redis", apply=apply, bound_s=away_s + _STORE_TIMEOUT_S + faults.BUSY_S, codes=["store"])
+        return Fault(name="kill redis", apply=apply, bound_s=away_s + STORE_TIMEOUT_S + faults.BUSY_S, codes=["store"])
 
     def _stop_redis(self) -> Fault:
         assert self._redis is not None
-        return faults.stop_for("redis", [self._redis.pid], self._some_s(), ["store"], bound_s=_STORE_TIMEOUT_S + faults.BUSY_S)
+        return faults.stop_for("redis", [self._redis.pid], self._some_s(), ["store"], bound_s=STORE_TIMEOUT_S + faults.BUSY_S)
 
     def _cut_link(self) -> Fault:
         hosts, cut_s = self._hosts, self._some_s()

@@ -32,8 +32,9 @@ def _of_shape(result: ShapeResult) -> Card:
         for at, name in enumerate(strike.names):
             row = faults.setdefault(name, _empty_row())
             row["times"] += 1
+            row["log_lines"] = round(row["log_lines"] + strike.num_lines / len(strike.names), 1)
             if at:
-                continue  # what came of two together counts as the first one's
+                continue  # what else came of several together counts as the first one's
             row["failed"] = dict(Counter(row["failed"]) + strike.failed)
             row["unexplained"] += len(strike.unexplained)
             row["late"] += strike.is_late
@@ -41,7 +42,6 @@ def _of_shape(result: ShapeResult) -> Card:
             row["longest_bound_s"] = max(row["longest_bound_s"], round(strike.bound_s, 1))
             row["longest_share"] = max(row["longest_share"], strike.share_of_bound)
             row["longest_wait_s"] = max(row["longest_wait_s"], round(strike.longest_s, 2))
-            row["log_lines"] += strike.num_lines
     return {
         "faults": faults,
         "runs": 1,
@@ -167,8 +167,10 @@ def _row_of_shape(shape: str, figures: Card) -> list[Any]:
 
 def _row_of_fault(fault: str, row: Card) -> list[Any]:
     failed = ", ".join(f"{number:,} `{code}`" for code, number in sorted(row["failed"].items())) or "none"
-    back_s, bound_s, wait_s = (f"{row[name]:.1f} s" for name in ("longest_back_s", "longest_bound_s", "longest_wait_s"))
     num_lines = f"{row['log_lines'] / row['times']:.1f}"
+    if not row["longest_bound_s"]:
+        return [fault, row["times"], *["with others"] * (len(_OF_FAULTS) - 3), num_lines]
+    back_s, bound_s, wait_s = (f"{row[name]:.1f} s" for name in ("longest_back_s", "longest_bound_s", "longest_wait_s"))
     return [fault, row["times"], failed, back_s, bound_s, f"{row['longest_share']:.0%}", wait_s, num_lines]
 
 

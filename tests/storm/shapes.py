@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 
+from tests.storm.containers import Containers
 from tests.storm.contract import Shape
 from tests.storm.parted import PartedServers
 from tests.storm.single import SingleServer
@@ -13,6 +14,7 @@ SHAPES: dict[str, Callable[[str, random.Random], Shape]] = {
     "ray": SingleServer,
     "parts": PartedServers,
     "parts-redis": PartedServers,
+    "docker": Containers,
 }
 
 

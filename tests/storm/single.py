@@ -68,24 +68,20 @@ class SingleServer(Shape):
             self.findings.leaks += [f"left in shared memory: {path}" for path in self.arena_folder.iterdir()]
         self._stack.close()
 
-    def faults(self) -> Mapping[str, Callable[[], Fault]]:
+    def faults(self) -> Mapping[str, Mapping[str, Callable[[], Fault]]]:
         server, chance, away = self._server, self._chance, faults.AWAY
-        possible: dict[str, Callable[[], Fault]] = {
+        kinds: dict[str, Callable[[], Fault]] = {
             "kill server": lambda: faults.kill(server, [0], away),
             "stop server": lambda: faults.stop_for("server", [server.pid], self._some_s(), away),
             "restart server": lambda: faults.restart(server, [0], away, chance),
             "change configuration": lambda: faults.reconfigure(server, [0], away, chance),
             "deploy": lambda: faults.deploy(self.entrances[0], TARGETS, chance),
         }
-        if self._disk.can_be_full:
-            possible["full disk"] = lambda: faults.full(self._disk, "disk", ["store"])
-        if self._clock.can_move:
-            possible["clock"] = lambda: faults.clock_jump(self._clock, chance)
         match self.name:
             case "cells":
-                possible |= {"kill cell": self._kill_cell, "stop cell": self._stop_cell, "crash cell": self._crash_cell}
+                kinds |= {"kill cell": self._kill_cell, "stop cell": self._stop_cell, "crash cell": self._crash_cell}
             case "ray":
-                possible |= {
+                kinds |= {
                     "kill replica": self._kill_replica,
                     "stop replica": self._stop_replica,
                     "crash replica": self._crash_replica,
@@ -93,11 +89,12 @@ class SingleServer(Shape):
                 }
             case _:
                 pass
+        possible: dict[str, Mapping[str, Callable[[], Fault]]] = {"server": kinds}
+        if self._disk.can_be_full:
+            possible["disk"] = {"full disk": lambda: faults.full(self._disk, "disk", ["store"])}
+        if self._clock.can_move:
+            possible["clock"] = {"clock": lambda: faults.clock_jump(self._clock, chance)}
         return possible
-
-    @property
-    def costly(self) -> frozenset[str]:
-        return frozenset({"kill server", "restart server", "change configuration"})
 
     def _some_s(self) -> float:
         return self._chance.uniform(0.2, _MAX_STOP_S)

@@ -69,3 +69,11 @@ def test_every_figure_beyond_its_bound_is_a_violation(changes: dict[str, object]
 
 def test_growth_counts_beyond_what_pools_take() -> None:
     assert grown({"cell": (50, 10), "gateway": (50, 10)}, {"cell": (60, 100)}) == ["a cell has 100 threads, at the beginning 10"]
+
+
+def test_of_faults_that_happened_together_the_first_one_has_the_figures() -> None:
+    strike = Strike(["kill server", "clock back"], 0.0, bound_s=5.0, back_s=1.0, num_lines=3)
+    faults = scorecard.card_of([_result(strikes=[strike])], {})["shapes"]["cells"]["faults"]
+    assert [row["times"] for row in faults.values()] == [1, 1]
+    assert [row["longest_back_s"] for row in faults.values()] == [1.0, 0.0]
+    assert [row["log_lines"] for row in faults.values()] == [1.5, 1.5]

@@ -26,8 +26,8 @@ from tests.whole_server.run import run_seed
 MUTANTS = {**COORDINATION_MUTANTS, **STORE_MUTANTS}
 
 _NEEDED = (
-    "anyio._backends._asyncio", "dyorc.cells.orchestrator_cell", "dyorc.store.redis", "numpy.ma", "pydantic.v1",
-    "rich._emoji_codes",
+    "anyio._backends._asyncio", "dyorc.cells.orchestrator_cell", "dyorc.orchestrator.linked_orchestrator", "dyorc.store.redis",
+    "numpy.ma", "pydantic.v1", "rich._emoji_codes",
 )  # fmt: skip
 """Modules that servers and clients import when they start; each child would import them again."""
 _LIMIT_S = 60

@@ -37,7 +37,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help chart chart-golden dist test-dist images compose-test demo demo-chat demo-guarded demo-ocr demo-retrieval demo-router demo-speech screenshots prepare test test-pythons test-real test-again test-slow test-quick test-compiled test-compiled-quick compile compiled pure fuzz lint lint-macos format protos docs docs-serve docs-picture docs-metrics docs-packages docs-reference schema
 .PHONY: simulate-server simulate-day soak simulate-mutants test-moving equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-streams bench-openai bench-chat bench-gateway bench-asgi bench-hostile
 .PHONY: sizes first-answer
-.PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-chat chaos-compose chaos-histories chaos-hosts clean conformance conformance-doors bench bench-full bench-loadgen peers storm
+.PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-chat chaos-compose chaos-histories chaos-hosts clean conformance conformance-doors bench bench-full bench-loadgen peers power-cuts storm
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -313,6 +313,9 @@ soak: $(VENV)/.dev ## Ask cells and a server on Ray for MINUTES=60 while version
 
 simulate-mutants: $(VENV)/.dev ## Make mistakes on purpose, and see how many seeds each takes to be noticed (15 minutes); the last line is JSON
 	$(BIN)/python -m tests.whole_server --mutants
+
+power-cuts: $(VENV)/.dev ## Cut the power CUTS=1000 times (SEED=1) and open what the disk has then; MISTAKES=1 makes mistakes on purpose; the last line is JSON
+	$(BIN)/python -m tests.power_cuts --cuts $(or $(CUTS),1000) --seed $(or $(SEED),1) $(if $(MISTAKES),--mistakes)
 
 storm: $(VENV)/.dev ## All that can happen to every shape of server, MINUTES=10 (SHAPE=cell, ONLY="kill server", SEED=1, CARD=docs/testing/storms); the last line is JSON
 	$(BIN)/python -m tests.storm --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(if $(SHAPE),--shape $(SHAPE)) $(if $(ONLY),--only "$(ONLY)") $(if $(CARD),--card $(CARD))

@@ -187,7 +187,9 @@ class Deployer:
         replayed = await check_replay(
             place, self._histories, change.after_replay, change.max_differences, timeout_s, self._step_limit_s
         )
-        counts = {"num_replayed": replayed.num_replayed, "num_different": replayed.num_different}
+        counts: dict[str, Any] = {"num_replayed": replayed.num_replayed, "num_different": replayed.num_different}
+        if replayed.num_not_replayed:
+            counts["num_not_replayed"] = replayed.num_not_replayed
         if replayed.damaged:
             counts["num_damaged"] = len(replayed.damaged)
         return {**await self._deploy_target(probe, change), "replay": counts}

@@ -166,6 +166,24 @@ def test_the_command_line_reads_the_limit_of_steps(recorded: Recorded, monkeypat
     assert "ran for more than 0.2 s" in recorded.replay(f"{file}:flow").stdout
 
 
+def test_a_deploy_says_which_requests_could_not_be_replayed(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(_APP.replace("THRESHOLD", "5"))
+    target, histories = f"{tmp_path}/app.py:flow", tmp_path / "histories"
+    settings = {"DYORC_TELEMETRY__HISTORIES__FOLDER": str(histories)}
+    with serving(target, in_process=True, environment=settings) as server, dyorc.Client(server.url) as client:
+        for number in range(3):
+            client.infer("flow", x=np.array([number, 0], np.float32))
+        wait_until(lambda: _num_lines(histories) == 3, "all histories are written")
+        (file,) = histories.glob("*.jsonl")
+        first, *others = file.read_text().splitlines(keepends=True)
+        history = json.loads(first) | {"refusal": "program 'chat' keeps residents"}
+        file.write_text(json.dumps(history) + "\n" + "".join(others))
+        changed = client.deploy(target, version="2", fresh=True, after_replay=10)
+    assert changed["replay"] == {
+        "num_replayed": 2, "num_different": 0, "num_not_replayed": {"program 'chat' keeps residents": 1},
+    }  # fmt: skip
+
+
 def test_a_server_without_histories_says_so(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(_APP.replace("THRESHOLD", "5"))
     target = f"{tmp_path}/app.py:flow"

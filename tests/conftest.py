@@ -22,7 +22,7 @@ from tests.shared_folders import own_arena_folder, own_run_folder
 
 _ROOT = Path(__file__).parents[1]
 _MAX_PROCESSES = 8
-_LONGEST_FIRST = ("compose", "storm", "chaos", "e2e", "property", "integration", "unit")
+_LONGEST_FIRST = ("compose", "storm", "chaos", "power_cuts", "e2e", "property", "integration", "unit")
 _RAY = "pytestmark = pytest.mark.ray"
 _TOGETHER = ('scope="module"', "pytestmark = pytest.mark.together")
 """Either of these says that the tests of a module share something. The mark is for modules that share a fixture of a

@@ -23,7 +23,7 @@ import pytest
 from dyorc.testing import serving
 
 _TESTS = Path(__file__).parent
-FOLDERS = ("chaos", "compose", "e2e", "integration/chart", "integration/planner", "integration/page", "storm")
+FOLDERS = ("chaos", "compose", "e2e", "integration/chart", "integration/planner", "integration/page", "power_cuts", "storm")
 STARTERS = frozenset(
     {
         "EXAMPLES",  # captures all models

@@ -12,8 +12,9 @@ PEERS := ray_serve triton bentoml litserve mosec
 MOVING := triton bentoml kserve litserve mosec
 PROTOC := .venv-protoc
 BUILD := .venv-build
-# One at a time in an environment, also with --jobs.
-PIP_INSTALL := flock $(VENV)/.made $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# One at a time in an environment, also with --jobs. Tests and development use the engine's files as they are.
+PIP := flock $(VENV)/.made $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP_INSTALL := DYORC_COMPILE=0 $(PIP)
 # tests/conftest.py says how many processes there are, and what runs in the same one.
 PYTEST_SIDE_BY_SIDE := $(BIN)/python -m pytest -n auto
 DIGITS := examples/digits/weights/large.safetensors
@@ -33,10 +34,10 @@ IMAGES ?= core cpu
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help chart chart-golden dist test-dist images compose-test demo demo-chat demo-guarded demo-ocr demo-retrieval demo-router demo-speech screenshots prepare test test-pythons test-real test-again test-slow test-quick test-compiled test-compiled-quick compile pure fuzz lint lint-macos format protos docs docs-serve docs-picture docs-metrics docs-packages docs-reference schema
+.PHONY: help chart chart-golden dist test-dist images compose-test demo demo-chat demo-guarded demo-ocr demo-retrieval demo-router demo-speech screenshots prepare test test-pythons test-real test-again test-slow test-quick test-compiled test-compiled-quick compile compiled pure fuzz lint lint-macos format protos docs docs-serve docs-picture docs-metrics docs-packages docs-reference schema
 .PHONY: simulate-server simulate-day soak simulate-mutants test-moving equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-streams bench-openai bench-chat bench-gateway bench-asgi bench-hostile
 .PHONY: sizes first-answer
-.PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-chat chaos-compose chaos-histories chaos-hosts clean conformance conformance-doors bench bench-full bench-loadgen peers storm
+.PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-chat chaos-compose chaos-histories chaos-hosts clean conformance conformance-doors bench bench-full bench-loadgen peers power-cuts storm
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -106,7 +107,21 @@ lint-macos: $(VENV)/.dev ## Check that the code uses no name that macOS's Python
 	$(BIN)/basedpyright --level error --project tests/integration/other_systems/darwin.json
 
 compile: $(VENV)/.demo ## Compile the engine: a third of the time for each decision (takes a minute; again after each change)
-	DYORC_COMPILE=1 $(PIP_INSTALL) --editable .
+	DYORC_COMPILE=1 $(PIP) --editable .
+
+compiled: $(VENV)/.demo ## Compile the engine unless that is done; without a C compiler, it stays pure Python
+	@made=$$(ls dyorc_engine__mypyc.*.so 2> /dev/null | head -n 1); \
+	if [ -n "$$made" ] && [ -z "$$(find dyorc/engine hatch_build.py -name '*.py' -newer "$$made")" ]; then :; \
+	elif ! command -v $(CC) > /dev/null; then $(MAKE) --no-print-directory pure; echo "no C compiler: the engine stays pure Python"; \
+	else echo "Compiling the engine (takes a minute) ..."; \
+	    $(MAKE) --no-print-directory compile || { $(MAKE) --no-print-directory pure; echo "the engine stays pure Python"; }; fi
+
+# What shows or measures DyOrc runs it as wheels and images have it; tests run the files, which are the reference.
+demo demo-chat demo-guarded demo-ocr demo-router demo-retrieval demo-speech: compiled
+bench bench-full bench-devices bench-devices-quick bench-overhead bench-telemetry bench-update bench-engine bench-guarded: compiled
+bench-chain bench-streams bench-openai bench-chat bench-gateway bench-asgi bench-hostile bench-answers bench-overload: compiled
+bench-tenants bench-scaleout bench-scaling-live: compiled
+test test-real test-slow test-quick bench-calls: pure
 
 pure: ## Remove the compiled engine
 	rm -f dyorc_engine__mypyc.*.so
@@ -120,9 +135,10 @@ test-compiled-quick: $(VENV)/.dev ## Run the tests of the core with the compiled
 	$(MAKE) compile
 	$(PYTEST_SIDE_BY_SIDE) -m 'not real and $(USUAL)' $(CORE); status=$$?; $(MAKE) pure; exit $$status
 
-dist: $(BUILD)/.made ## Build wheels and source archives of dyorc-core and dyorc in dist/; the version comes from the commit's tag
+dist: $(BUILD)/.made ## Build wheels and source archives of dyorc-core and dyorc in dist/, with the engine compiled and pure; the version comes from the commit's tag
 	rm -rf dist
-	$(BUILD)/bin/python -m build --outdir dist
+	DYORC_COMPILE=0 $(BUILD)/bin/python -m build --outdir dist
+	if command -v $(CC) > /dev/null; then DYORC_COMPILE=$${DYORC_COMPILE-1} $(BUILD)/bin/python -m build --outdir dist; fi
 	$(BUILD)/bin/python -m build --outdir dist packages/dyorc
 
 test-dist: dist $(VENV)/.dev ## Check what make dist builds, install it in fresh environments, and run README's quick start and all that the core promises there
@@ -297,6 +313,9 @@ soak: $(VENV)/.dev ## Ask cells and a server on Ray for MINUTES=60 while version
 
 simulate-mutants: $(VENV)/.dev ## Make mistakes on purpose, and see how many seeds each takes to be noticed (15 minutes); the last line is JSON
 	$(BIN)/python -m tests.whole_server --mutants
+
+power-cuts: $(VENV)/.dev ## Cut the power CUTS=1000 times (SEED=1) and open what the disk has then; MISTAKES=1 makes mistakes on purpose; the last line is JSON
+	$(BIN)/python -m tests.power_cuts --cuts $(or $(CUTS),1000) --seed $(or $(SEED),1) $(if $(MISTAKES),--mistakes)
 
 storm: $(VENV)/.dev ## All that can happen to every shape of server, MINUTES=10 (SHAPE=cell, ONLY="kill server", SEED=1, CARD=docs/testing/storms); the last line is JSON
 	$(BIN)/python -m tests.storm --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(if $(SHAPE),--shape $(SHAPE)) $(if $(ONLY),--only "$(ONLY)") $(if $(CARD),--card $(CARD))

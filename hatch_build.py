@@ -1,16 +1,18 @@
-"""Compiles the engine while the package is built, if the environment variable DYORC_COMPILE is 1.
+"""Compiles the engine while a wheel is built, if there is a C compiler.
 
-    DYORC_COMPILE=1 pip install .
+With the environment variable DYORC_COMPILE=0 the wheel stays pure Python. With 1 a build that cannot compile fails, and
+`pip install --editable` compiles too, beside the files of the checkout.
 
-mypyc makes extension modules of the engine's own files, beside them. Python prefers these when it imports the engine; without
-them it takes the files themselves, which do the same and stay the reference. `make compile` and `make pure` switch between the
-two in a checkout.
+mypyc makes extension modules of the engine's own files. Python prefers these when it imports the engine; without them it takes
+the files themselves, which do the same and stay the reference. `make compile` and `make pure` switch between the two in a
+checkout.
 """
 
 import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,23 +41,57 @@ setup(name="dyorc-engine", packages=[], ext_modules=modules, script_args=["build
 class CustomBuildHook(BuildHookInterface[Any]):
     """Takes part in hatchling's builds."""
 
+    _folder: tempfile.TemporaryDirectory[str] | None = None
+    """Where a wheel's modules are, until it is written."""
+
     def dependencies(self) -> list[str]:
         """Returns what the build needs besides hatchling."""
-        return ["mypy[mypyc]>=1.18", "msgspec>=0.19", "setuptools"] if _is_wanted() else []
+        return ["mypy[mypyc]>=1.18,<3", "msgspec>=0.19", "setuptools"] if _wish() != "0" and _compiler() else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compiles the engine, if that is wanted, and adds what came out to the wheel."""
-        if self.target_name != "wheel" or not _is_wanted():
+        """Compiles the engine, if that is wanted, and adds what came out to the wheel.
+
+        Raises:
+            SystemExit: If it was asked for and there is no compiler.
+            subprocess.CalledProcessError: If it was asked for and fails.
+        """
+        root, wish = Path(self.root), _wish()
+        if self.target_name != "wheel" or wish == "0" or (version == "editable" and wish != "1"):
             return
-        root = Path(self.root)
-        compile_engine(root)
+        if not _compiler():
+            if wish == "1":
+                sys.exit("DYORC_COMPILE is 1, and there is no C compiler (Debian: apt install build-essential)")
+            self.app.display_warning("no C compiler: the engine stays pure Python")
+            return
+        try:
+            build_data["force_include"].update(self._compiled(root, is_editable=version == "editable"))
+        except subprocess.CalledProcessError as error:
+            if wish == "1":
+                raise
+            self.app.display_warning(f"the engine could not be compiled ({error}) and stays pure Python")
+            return
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
-        build_data["force_include"].update({str(made): str(made.relative_to(root)) for made in compiled(root)})
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Removes what was compiled for a wheel."""
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def _compiled(self, root: Path, *, is_editable: bool) -> dict[str, str]:
+        """Returns where each extension module is, and its place in the wheel. Those of a wheel leave the checkout as it is."""
+        if is_editable:
+            compile_engine(root)
+            into = root
+        else:
+            self._folder = tempfile.TemporaryDirectory()
+            into = Path(self._folder.name)
+            _compile(root, into)
+        return {str(made): str(made.relative_to(into)) for made in compiled(into)}
 
 
 def compile_engine(root: Path) -> None:
-    """Makes the extension modules.
+    """Makes the extension modules beside the files.
 
     Raises:
         subprocess.CalledProcessError: If mypyc or the C compiler fails; their output says why.
@@ -63,12 +99,17 @@ def compile_engine(root: Path) -> None:
     remove_compiled(root)
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
-        shutil.copytree(root / "dyorc", copy / "dyorc", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-        (copy / "dyorc" / "__init__.py").write_text("")  # it names all of DyOrc, which mypy would read for minutes
-        (copy / "setup.py").write_text(_SETUP)
-        subprocess.run([sys.executable, "setup.py", ",".join(map(str, _sources(copy)))], cwd=copy, check=True)
+        _compile(root, copy)
         for made in compiled(copy):
             shutil.copy(made, root / made.relative_to(copy))
+
+
+def _compile(root: Path, copy: Path) -> None:
+    """Makes the extension modules in an empty folder."""
+    shutil.copytree(root / "dyorc", copy / "dyorc", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    (copy / "dyorc" / "__init__.py").write_text("")  # it names all of DyOrc, which mypy would read for minutes
+    (copy / "setup.py").write_text(_SETUP)
+    subprocess.run([sys.executable, "setup.py", ",".join(map(str, _sources(copy)))], cwd=copy, check=True)
 
 
 def remove_compiled(root: Path) -> None:
@@ -90,5 +131,18 @@ def _sources(root: Path) -> Iterator[Path]:
             yield source.relative_to(root)
 
 
-def _is_wanted() -> bool:
-    return os.environ.get("DYORC_COMPILE") == "1"
+def _wish() -> str:
+    """Returns what DYORC_COMPILE says; empty if nothing.
+
+    Raises:
+        SystemExit: If it is something else than 0 or 1.
+    """
+    wish = os.environ.get("DYORC_COMPILE", "")
+    if wish not in ("", "0", "1"):
+        sys.exit(f"DYORC_COMPILE is {wish!r}, expected 0, 1 or nothing")
+    return wish
+
+
+def _compiler() -> str | None:
+    """Returns the C compiler that setuptools would use; None without one."""
+    return shutil.which((os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]) or shutil.which("cc")

@@ -74,7 +74,7 @@ def main() -> int:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.first_answer")
     built = sorted((_ROOT / "dist").glob("dyorc_core-*.whl"))
-    parser.add_argument("--wheel", type=Path, default=built[-1] if built else None, help="by default that in dist/")
+    parser.add_argument("--wheel", type=Path, default=built[0] if built else None, help="by default the compiled one in dist/")
     parser.add_argument("--root", type=Path, help="a root file system to change to")
     parser.add_argument("--limit-s", type=float, default=180.0)
     arguments = parser.parse_args()

@@ -90,7 +90,7 @@ def _megabytes(size_bytes: int) -> str:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.package_sizes")
     built = sorted(Path("dist").glob("dyorc_core-*.whl"))
-    parser.add_argument("--wheel", type=Path, default=built[-1] if built else None, help="by default that in dist/")
+    parser.add_argument("--wheel", type=Path, default=built[0] if built else None, help="by default the compiled one in dist/")
     parser.add_argument("--extra", action="append", help="names with commas between them; may be repeated; by default all")
     parser.add_argument("--find-links", action="append", default=[])
     parser.add_argument("--constraint", action="append", default=[])

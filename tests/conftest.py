@@ -6,6 +6,7 @@
 import functools
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Generator
@@ -21,7 +22,7 @@ from tests.shared_folders import own_arena_folder, own_run_folder
 
 _ROOT = Path(__file__).parents[1]
 _MAX_PROCESSES = 8
-_LONGEST_FIRST = ("compose", "storm", "chaos", "e2e", "property", "integration", "unit")
+_LONGEST_FIRST = ("compose", "storm", "chaos", "power_cuts", "e2e", "property", "integration", "unit")
 _RAY = "pytestmark = pytest.mark.ray"
 _TOGETHER = ('scope="module"', "pytestmark = pytest.mark.together")
 """Either of these says that the tests of a module share something. The mark is for modules that share a fixture of a
@@ -35,7 +36,12 @@ os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declares the marker, and makes folders for arenas and for what processes share before any test module is imported."""
+    """Declares the marks, and makes folders for arenas and for what processes share before any test module is imported.
+
+    A shell has what it starts in the background ignore Ctrl-C, and children inherit that, but tests send it to them.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for folder in (own_run_folder(), own_arena_folder()):
         folder.__enter__()
         config.add_cleanup(functools.partial(folder.__exit__, None, None, None))

@@ -4,8 +4,8 @@ and run in `make test-real`.
 `make test` runs all others. The mark is set here, from what a test and its fixtures use, so nobody has to think of it:
 
 * all tests in `FOLDERS`;
-* a test that names one of `STARTERS`, or whose fixtures do, or a function or class of its module that it uses; outside
-  `unit/` also `subprocess`, since a process of a unit test is a command that ends at once;
+* a test that names one of `STARTERS` or `dyorc.testing.serving`, or whose fixtures do, or a function or class of its module
+  that it uses; outside `unit/` also `subprocess`, since a process of a unit test is a command that ends at once;
 * an example of a test whose parameter is one of `PARAMETERS`.
 
 A test that takes long for another reason says `pytest.mark.real` itself. A starter that checks it with `require_mark` fails a
@@ -20,16 +20,20 @@ from typing import Any
 
 import pytest
 
+from dyorc.testing import serving
+
 _TESTS = Path(__file__).parent
-FOLDERS = ("chaos", "compose", "e2e", "integration/chart", "integration/planner", "integration/page", "storm")
+FOLDERS = ("chaos", "compose", "e2e", "integration/chart", "integration/planner", "integration/page", "power_cuts", "storm")
 STARTERS = frozenset(
     {
         "EXAMPLES",  # captures all models
         "ForkClient",  # forks replicas from a process
         "RedisServer",
         "ServerProcess",
+        "asgi_server",
         "chromium",
         "contender",  # a server that wants the lead
+        "own_server",
         "peer_processes",
         "ray_nodes",
         "redis_server",
@@ -112,6 +116,8 @@ def _names_one_of(starters: frozenset[str], function: Any) -> bool:
         if not starters.isdisjoint(names):
             return True
         for value in map(function.__globals__.get, names):
+            if value is serving:
+                return True
             if getattr(value, "__module__", None) == function.__module__:
                 left += _functions_in(value)
     return False

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import redis
@@ -15,9 +15,18 @@ from tests.real import require_mark
 
 
 class RedisServer:
-    """A server that runs while it is entered. It may be killed and started again, and keeps its data (AOF, written at every
-    command).
+    """A server that runs while it is entered. It may be killed and started again, and keeps its data (AOF).
+
+    Args:
+        data: The folder of its data, which stays; None: one of its own, which is removed.
+        appendfsync: When the AOF is written to the disk.
+        environment: Of its process; None: as here.
     """
+
+    def __init__(
+        self, data: Path | None = None, appendfsync: str = "always", environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._data, self._appendfsync, self._environment = data, appendfsync, environment
 
     def __enter__(self) -> "RedisServer":
         require_mark("Redis")
@@ -35,11 +44,11 @@ class RedisServer:
 
     def start(self) -> None:
         """Starts it, and returns when it answers."""
-        settings = {"port": "0", "unixsocket": str(self.socket), "dir": str(self._folder), "save": ""}
-        settings |= {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
+        settings = {"port": "0", "unixsocket": str(self.socket), "dir": str(self._data or self._folder), "save": ""}
+        settings |= {"appendonly": "yes", "appendfsync": self._appendfsync, "maxmemory-policy": "noeviction"}
         arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
         with (self._folder / "log").open("ab") as log:
-            self._process = subprocess.Popen([_command(), *arguments], stdout=log, stderr=log)
+            self._process = subprocess.Popen([_command(), *arguments], stdout=log, stderr=log, env=self._environment)
         wait_until(self._is_up, f"Redis answers; it said {(self._folder / 'log').read_text()}")
 
     @property

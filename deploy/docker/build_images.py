@@ -93,9 +93,11 @@ def main(arguments: Sequence[str]) -> None:
 
 def _wheel() -> str:
     wheels = sorted(path.name for path in (ROOT / "dist").glob("dyorc*-*.whl"))
-    if len(wheels) != 2:
-        raise MissingError(f"dist/ needs one wheel of dyorc-core and one of dyorc, and has {wheels or 'none'}; run `make dist`")
-    return wheels[0]
+    pure = [wheel for wheel in wheels if wheel.endswith("-none-any.whl")]
+    if len(pure) != 2 or len(wheels) > 3:
+        wanted = "one pure wheel of dyorc-core, at most one with the compiled engine, and one of dyorc"
+        raise MissingError(f"dist/ needs {wanted}, and has {wheels or 'none'}; run `make dist`")
+    return pure[0]
 
 
 def _check(targets: Iterable[str], options: Sequence[str]) -> Builder:

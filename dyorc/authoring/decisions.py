@@ -7,6 +7,8 @@ from enum import Enum
 from pathlib import PurePath
 from types import CellType, CodeType, FunctionType
 from typing import Any, Final
+from weakref import finalize
+from weakref import ref as ref_to
 
 from dyorc.authoring.ref import Ref, refuse_use
 from dyorc.authoring.stream import Stream
@@ -22,14 +24,22 @@ _WHEN: Final = DecisionKind.WHEN
 
 
 class DecisionSite:
-    """A place in a workflow's code with a decision; one object per place, for all requests."""
+    """A place in a workflow's code with a decision; one object per place, for all requests.
 
-    __slots__ = ("_text", "code", "line")
+    It does not keep the code: what is learned of a place is dropped once the code is gone with its version.
+    """
+
+    __slots__ = ("_code", "_text", "line")
 
     def __init__(self, code: CodeType, line: int) -> None:
-        self.code = code
+        self._code = ref_to(code)
         self.line = line
         self._text = f"{PurePath(code.co_filename).name}, line {line}"
+
+    @property
+    def code(self) -> CodeType | None:
+        """The code; None once it is gone, and nothing can come here again."""
+        return self._code()
 
     def __str__(self) -> str:
         """Returns the place as clients see it: without the server's folders."""
@@ -182,7 +192,8 @@ def _site() -> DecisionSite:
     key = (id(code), line)  # code objects compare by their content, which is slow
     site = _sites.get(key)
     if site is None:
-        site = _sites[key] = DecisionSite(code, line)  # keeps the code alive, so the id stays its own
+        site = _sites[key] = DecisionSite(code, line)
+        finalize(code, _sites.pop, key, None).atexit = False  # another code may get the id
     return site
 
 

@@ -84,6 +84,8 @@ class LocalFleet:
         self._tasks: set[asyncio.Task[None]] = set()
         self._freed = threading.Condition()
         self._groups = ProgramGroups()
+        self._parked: dict[str, str] = {}
+        """Replicas that have dropped their program, by its name: the engine knows them until another joins, or it leaves."""
         self._loader = ProgramLoader(self._groups, site.config.max_hung, site.spans)
 
     @asynccontextmanager
@@ -127,8 +129,14 @@ class LocalFleet:
             loader.cancel()
         if (hosted := self._hosted.pop(program, None)) is not None:
             hosted.drop()
+            self._parked[program] = hosted.replica_id
+        self._forget_parked(program, "its program was removed")
         if removed.shares_process and not any(other.group == removed.group for other in self._programs.values()):
             self._groups.forget(removed.group)
+
+    def _forget_parked(self, program: str, reason: str) -> None:
+        if (parked := self._parked.pop(program, None)) is not None:
+            self._context.post(ReplicaLeft(parked, reason))
 
     def _begin(self, program: Program) -> None:
         self._status.programs[program.name].max_replicas = 1
@@ -178,6 +186,7 @@ class LocalFleet:
         self._hosted[name] = hosted
         self._status.programs[name].lead = LeadTimes(load_s, load_s)
         hosted.join()
+        self._forget_parked(name, "another has loaded its program")
         self._context.flush()
         return True
 
@@ -289,6 +298,7 @@ class LocalFleet:
         if hosted is not None:
             _log.info("replica_parked", program=hosted.program, replica=replica_id)
             hosted.drop()
+            self._parked[hosted.program] = replica_id
             asyncio.get_running_loop().run_in_executor(None, free_memory)
             self._start_loading(self._programs[hosted.program])  # it may be wanted again by now
 

@@ -165,6 +165,8 @@ def _show(line: dict[str, Any], as_json: bool) -> None:
     replayed = None if as_json else line.pop("replay", None)
     if replayed is not None:
         _console.print(f"{replayed['num_replayed']} recorded requests replayed: {replayed['num_different']} different.")
+        for reason, number in replayed.get("num_not_replayed", {}).items():
+            _console.print(f"{number} not replayed: {reason}", markup=False)
         if num_damaged := replayed.get("num_damaged"):
             _console.print(f"{num_damaged} lines of the files are no histories: they were skipped.")
     if not is_changed and not as_json:

@@ -78,8 +78,10 @@ def _report(
     from dyorc.authoring.loading import load
     from dyorc.replay.replay_report import replay_files
     from dyorc.replay.replayer import Replayer
+    from dyorc.settings.settings_reader import read_settings
 
-    replayer = Replayer(load(target), run_programs=run_programs)
+    step_limit_s = read_settings().engine.step_limit_s
+    replayer = Replayer(load(target), run_programs=run_programs, step_limit_s=step_limit_s)
     report = replay_files(replayer, records, max_requests, tolerance=tolerance, max_examples=examples)
     if not report.num_replayed:
         raise ConfigurationError(f"{records}: {report.why_none}")

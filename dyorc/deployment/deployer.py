@@ -57,6 +57,7 @@ class Deployer:
         keep: Persists what is deployed.
         can_judge: Whether somebody judges versions (`CanaryRunner`).
         histories: Folder of this server's recorded requests; empty: it records none.
+        step_limit_s: How long a step of a workflow may take, also in a replay.
 
     Attributes:
         record: What is deployed.
@@ -73,9 +74,11 @@ class Deployer:
         *,
         can_judge: bool = False,
         histories: str = "",
+        step_limit_s: float,
     ) -> None:
         self.versions = versions
         self._histories = histories
+        self._step_limit_s = step_limit_s
         self._peers = peers
         self._config = config
         self._folders = [*folders_of(targets), *(Path(folder).resolve() for folder in config.code_folders)]
@@ -181,8 +184,12 @@ class Deployer:
             return await self._deploy_target(probe, change)
         place = probe.bundle.target if probe.bundle is not None else target
         timeout_s = self._config.import_timeout_s + change.after_replay * _REPLAY_TIMEOUT_S
-        replayed = await check_replay(place, self._histories, change.after_replay, change.max_differences, timeout_s)
-        counts = {"num_replayed": replayed.num_replayed, "num_different": replayed.num_different}
+        replayed = await check_replay(
+            place, self._histories, change.after_replay, change.max_differences, timeout_s, self._step_limit_s
+        )
+        counts: dict[str, Any] = {"num_replayed": replayed.num_replayed, "num_different": replayed.num_different}
+        if replayed.num_not_replayed:
+            counts["num_not_replayed"] = replayed.num_not_replayed
         if replayed.damaged:
             counts["num_damaged"] = len(replayed.damaged)
         return {**await self._deploy_target(probe, change), "replay": counts}

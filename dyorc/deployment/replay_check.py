@@ -1,5 +1,5 @@
 """Replays recorded requests on a version before it is deployed: `python -m dyorc.deployment.replay_check TARGET FOLDER NUMBER
-DESCRIPTOR`, in a process of its own.
+STEP_LIMIT_S DESCRIPTOR`, in a process of its own.
 
 The process writes a `ReplayReport`, or an error, to the descriptor.
 """
@@ -24,13 +24,16 @@ class ReplayOutcome(msgspec.Struct):
     error: str = ""
 
 
-async def check_replay(target: str, folder: str, num_requests: int, max_differences: int, timeout_s: float) -> ReplayReport:
+async def check_replay(
+    target: str, folder: str, num_requests: int, max_differences: int, timeout_s: float, step_limit_s: float
+) -> ReplayReport:
     """Replays the last requests on a target that is to be deployed.
 
     Args:
         folder: Where the histories are; empty: there are none.
         max_differences: So many of the requests may be different.
         timeout_s: For the whole replay, the import included.
+        step_limit_s: For one step of the workflow, as where it is served.
 
     Raises:
         UnsupportedError: If this server records no histories.
@@ -42,7 +45,10 @@ async def check_replay(target: str, folder: str, num_requests: int, max_differen
         )
     try:
         result = await run_module(
-            "dyorc.deployment.replay_check", [target, folder, str(num_requests)], timeout_s, f"{target}: its replay"
+            "dyorc.deployment.replay_check",
+            [target, folder, str(num_requests), str(step_limit_s)],
+            timeout_s,
+            f"{target}: its replay",
         )
     except ModuleImportError as error:
         raise DeployError(f"{error}; it is not deployed") from error
@@ -84,17 +90,17 @@ def _examples(report: ReplayReport) -> list[str]:
 
 def main() -> None:
     """Replays, and writes the outcome."""
-    target, folder, num_requests, descriptor = sys.argv[1:]
+    target, folder, num_requests, step_limit_s, descriptor = sys.argv[1:]
     os.nice(NICENESS)
     with os.fdopen(int(descriptor), "wb") as end:
-        end.write(msgspec.json.encode(_replay(target, folder, int(num_requests))))
+        end.write(msgspec.json.encode(_replay(target, folder, int(num_requests), float(step_limit_s))))
     sys.stdout.flush()
     os._exit(0)  # the module may have started threads
 
 
-def _replay(target: str, folder: str, num_requests: int) -> ReplayOutcome:
+def _replay(target: str, folder: str, num_requests: int, step_limit_s: float) -> ReplayOutcome:
     try:
-        return ReplayOutcome(replay_files(Replayer(load(target)), Path(folder), num_requests))
+        return ReplayOutcome(replay_files(Replayer(load(target), step_limit_s=step_limit_s), Path(folder), num_requests))
     except (DyOrcError, OSError) as error:
         return ReplayOutcome(error=str(error))
 

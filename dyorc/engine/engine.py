@@ -150,8 +150,12 @@ class Engine:
         """Returns how many effects of answered requests have not happened yet, by workflow. Cost: looks at all requests."""
         return self.tasks.answering.pending_effects()
 
+    def begun_effects(self) -> dict[str, int]:
+        """Returns how many of the pending effects may have happened, by workflow. Cost: looks at all requests."""
+        return self.tasks.answering.begun_effects()
+
     def count_lost(self) -> None:
-        """Counts unanswered requests as failed, and pending effects as lost, because this engine is given up."""
+        """Counts unanswered requests as failed, and pending effects as lost or not begun, because this engine is given up."""
         self.tasks.answering.count_lost()
 
     def _apply(self, event: Event) -> None:

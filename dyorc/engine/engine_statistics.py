@@ -99,7 +99,7 @@ class ModelRecord:
         parts: When parts came; None if there never was one.
         cost: What the calls of all batches cost, of a program that declares it.
         moves: By tier, how many bytes of inputs came that way, and how long replicas waited for them, in seconds.
-        effect_failures: Unreported effects of the workflow's requests that failed, or were lost, by the codes of their errors.
+        effect_failures: Unreported effects of requests that failed or were lost, or `not_begun` at a stop, by error codes.
         num_evicted: How many residents that the program had made were dropped for want of room.
         num_rebuilt: How many it made again at once.
         num_replays: How many times the workflow was run again because no guess was right.
@@ -256,14 +256,16 @@ class EngineStatistics:
         """Returns the record of a program's calls."""
         record = self.programs.get(name)
         if record is None:
-            record = self.programs[name] = self.retired_programs.pop(name, None) or ModelRecord(name)
+            is_retired = name in self.retired_programs
+            record = self.programs[name] = self.retired_programs.pop(name) if is_retired else ModelRecord(name)
         return record
 
     def of_workflow(self, name: str) -> ModelRecord:
         """Returns the record of a workflow's requests, also if the workflow only wraps a program."""
         record = self.workflows.get(name)
         if record is None:
-            record = self.workflows[name] = self.retired_workflows.pop(name, None) or ModelRecord(name)
+            is_retired = name in self.retired_workflows
+            record = self.workflows[name] = self.retired_workflows.pop(name) if is_retired else ModelRecord(name)
         return record
 
     def retire_program(self, name: str) -> None:

@@ -19,12 +19,9 @@ Read by `Access`, written by ``dyorc keys``. Plain functions on files; safe in a
 """
 
 import base64
-import contextlib
 import hashlib
 import json
-import os
 import secrets
-import tempfile
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -34,6 +31,7 @@ import msgspec
 
 from dyorc.errors import ConfigurationError
 from dyorc.gateway.tenants import Tenant
+from dyorc.system.durable_files import replace_file
 from dyorc.system.toml_text import read_toml
 
 _PREFIX = "dyk"
@@ -132,24 +130,13 @@ def read_tenants(path: Path) -> list[TenantRecord]:
 
 
 def write_tenants(path: Path, tenants: Sequence[TenantRecord]) -> None:
-    """Replaces the file atomically; only its owner can read it.
+    """Replaces the file atomically; only its owner can read it. A power cut afterwards does not bring a removed key back.
 
     Raises:
         OSError: If it cannot be written.
     """
-    path = path.resolve()  # follows a symbolic link instead of replacing it
-    number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # made with mode 0600
-    try:
-        with open(number, "w", encoding="utf-8") as file:
-            file.write(_HEADER + "".join(map(_toml, tenants)))
-            file.flush()
-            os.fchmod(number, _MODE)
-            os.fsync(number)
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
-        raise
+    text = _HEADER + "".join(map(_toml, tenants))
+    replace_file(path.resolve(), text.encode(), _MODE)  # follows a symbolic link instead of replacing it
 
 
 def _toml(tenant: TenantRecord) -> str:

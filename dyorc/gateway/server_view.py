@@ -84,7 +84,11 @@ class ServerView:
             for number, process in each.items()
         ]
         cells += [{"cell": number, "pid": None} for number in replies.missing]
-        report = add_up_reports([process["report"] for process in each.values()])
+        reports = [
+            process["report"] if self._peers.shares_backend else _with_replicas_of(number, process["report"])
+            for number, process in each.items()
+        ]
+        report = add_up_reports(reports)
         return report | {"cells": sorted(cells, key=lambda cell: cell["cell"])}
 
     def _own_report(self) -> dict[str, Any]:
@@ -232,16 +236,28 @@ def _statistics_of(values: dict[str, Any]) -> dict[str, ModelStatistics]:
 
 _OF_ALL = frozenset({"num_bytes", "max_bytes", "max_bytes_per_tenant", "num_refused_inputs"})
 """Figures that all processes share: the store's, and the inputs that they refuse."""
+_LEADS = frozenset({"from_parked_s", "from_cold_s"})
+"""Times that each process measures of the same thing; other times are what was spent."""
 _RANKS = {state.value: rank for rank, state in enumerate(BEST_FIRST)}
 
 
 def add_up_reports(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the sum of the reports of several processes: counts, sizes and times are added, costs and ratios averaged.
+    """Returns the sum of the reports of several processes: counts, sizes and times spent are added, costs, ratios and lead times
+    averaged.
 
     A program is in the best of its states. The first of several texts counts.
     """
     names = dict.fromkeys(name for report in reports for name in report)
     return {name: _add_up(name, [report[name] for report in reports if name in report]) for name in names}
+
+
+def _with_replicas_of(cell: int, report: dict[str, Any]) -> dict[str, Any]:
+    """Returns a report whose replicas have names that no other cell's have. A replica's process and times are no sums."""
+    programs = {
+        name: program | {"replicas": {f"{cell}/{replica}": values for replica, values in program.get("replicas", {}).items()}}
+        for name, program in report.get("programs", {}).items()
+    }
+    return report | {"programs": programs}
 
 
 def _add_up(name: str, values: Sequence[Any]) -> Any:
@@ -256,7 +272,7 @@ def _add_up(name: str, values: Sequence[Any]) -> Any:
             return any(known)
         case int() | float() if name in _OF_ALL:
             return max(known)
-        case int() | float() if name.endswith(("_ms", "_ratio")):
+        case int() | float() if name in _LEADS or name.endswith(("_ms", "_ratio")):
             return sum(known) / len(known)
         case int() | float():
             return sum(known)

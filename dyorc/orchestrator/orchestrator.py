@@ -423,7 +423,7 @@ class Orchestrator:
 
     def _give_up_engine(self) -> None:
         """Counts and logs what is lost with the engine."""
-        self._effect_log.log_lost(self._engine.pending_effects())
+        self._effect_log.log_given_up(self._engine.pending_effects(), self._engine.begun_effects())
         self._engine.count_lost()
 
     # Actions out

@@ -101,7 +101,15 @@ class EffectLog:
         error = str(failure.error)
         _log.error("effect_failed", workflow=kind[0], program=kind[1], code=kind[2], error=error, **more)
 
-    def log_lost(self, pending: Mapping[str, int]) -> None:
-        """Logs how many effects of answered requests are given up, by workflow."""
-        if pending:
-            _log.error("effects_lost", num_effects=sum(pending.values()), workflows=sorted(pending))
+    def log_given_up(self, pending: Mapping[str, int], begun: Mapping[str, int]) -> None:
+        """Logs how many effects of answered requests are given up.
+
+        Args:
+            pending: All, by workflow.
+            begun: Those of them that may have happened. The others have not, and will not.
+        """
+        if begun:
+            _log.error("effects_lost", num_effects=sum(begun.values()), workflows=sorted(begun))
+        not_begun = {name: number for name in pending if (number := pending[name] - begun.get(name, 0))}
+        if not_begun:
+            _log.error("effects_not_begun", num_effects=sum(not_begun.values()), workflows=sorted(not_begun))

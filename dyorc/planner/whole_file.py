@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 from dyorc.errors import PlanError
+from dyorc.system.durable_files import replace_file
 
 _PROBE_BYTES = 1 << 20
 """Free space that a plan file needs, at least: a plan of some thousand steps."""
@@ -33,7 +34,7 @@ def check_writable(path: Path) -> None:
 
 
 def write_whole(path: Path | str, text: str) -> None:
-    """Writes a text file. What was there before stays until the new file is whole.
+    """Writes a text file. What was there before stays until the new file is whole and on the disk.
 
     Raises:
         OSError: The file cannot be written.
@@ -41,17 +42,7 @@ def write_whole(path: Path | str, text: str) -> None:
     path = Path(path).resolve()  # follows a symbolic link instead of replacing it
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, f"{path} cannot be written: it is a device, a pipe or a socket")
-    number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(number, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(number)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
+        replace_file(path, text.encode(), 0o644)
     except OSError as error:
-        os.unlink(name)
         raise OSError(error.errno, f"{path} cannot be written: {error.strerror}") from error
-    except BaseException:
-        os.unlink(name)
-        raise

@@ -217,7 +217,8 @@ async def run_deployer(
     versions.begin(served.versions, served.record, is_group=served.is_group)
     histories = settings.telemetry.histories.folder
     deployer = Deployer(
-        versions, peers, settings.deployment, served.targets, keep, can_judge=can_judge, histories=histories
+        versions, peers, settings.deployment, served.targets, keep, can_judge=can_judge, histories=histories,
+        step_limit_s=settings.engine.step_limit_s,
     )  # fmt: skip
     await deployer.begin(served.record)
     try:

@@ -167,11 +167,19 @@ def _look(ref: Ref) -> Any:
     return as_value(apply_views(array, ref.views) if ref.views else array)
 
 
+_MAX_KNOWN = 10_000
+"""How many values an oracle keeps."""
+
+
 class OraclePredictor:
     """An engine's `Predictor` that knows every outcome in advance, since the output of a simulated call follows from its inputs.
 
-    Stateless, so it can serve any number of engines. Cost: one evaluation of each pending call that the decision depends on.
+    It can serve any number of engines. Cost: one evaluation of each pending call that the decision depends on. Values are kept
+    for later decisions: a loop that is guessed far ahead asks for the same calls at each turn.
     """
+
+    def __init__(self) -> None:
+        self._known: dict[Future, Value] = {}
 
     def predict(self, decision: Decision, context: Context) -> Distribution:
         outcome = self.outcome(decision)
@@ -201,6 +209,8 @@ class OraclePredictor:
             return None
         if future.is_at_hand:
             return as_operand(future.array(0))
+        if (known := self._known.get(future)) is not None:
+            return known
         producer = future.producer
         if producer is None or producer.streams or isinstance(future, Cell):
             return None
@@ -211,8 +221,14 @@ class OraclePredictor:
                 return None
             operands.append(operand)
         if isinstance(producer, Call):
-            return value_of(producer.callee, operands)
-        return evaluate(producer.callee, operands, producer.statics).answer
+            value = value_of(producer.callee, operands)
+        else:
+            value = evaluate(producer.callee, operands, producer.statics).answer
+        if value is not None:
+            if len(self._known) >= _MAX_KNOWN:
+                self._known.clear()
+            self._known[future] = value
+        return value
 
     def _operand(self, argument: Argument) -> Value | None:
         value = self.value(argument.future)

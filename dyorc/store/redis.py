@@ -1,8 +1,10 @@
 """Jobs, notes and leases in Redis, for servers on several machines. Each step is one atomic script; `redis_jobs.lua`,
 `redis_leases.lua` and `redis_notes.lua` document the keys.
 
-Redis is as durable as it is configured: for jobs that survive a power cut set ``appendonly yes`` and ``appendfsync always``;
-with ``everysec`` its crash loses at most the last second. ``maxmemory-policy`` must be ``noeviction``.
+Redis is as durable as it is configured: for jobs that survive a power cut set ``appendonly yes`` and ``appendfsync always``. With
+``everysec`` a power cut takes Redis about a second back, behind what it has answered: accepted jobs are gone, jobs that had ended
+run again, and a fence may be given to a second leader. ``maxmemory-policy`` must be ``noeviction``. The log warns of any other
+setting.
 """
 
 import asyncio
@@ -16,6 +18,7 @@ from typing import Any, Self
 from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
+import structlog
 from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
@@ -110,9 +113,18 @@ def _keeping_cancellation() -> Generator[None]:
             raise asyncio.CancelledError
 
 
+_log = structlog.get_logger("dyorc.store")
+
 _JOBS = Path(__file__).with_name("redis_jobs.lua").read_text()
 _LEASES = Path(__file__).with_name("redis_leases.lua").read_text()
 _NOTES = Path(__file__).with_name("redis_notes.lua").read_text()
+
+_LOSSES = {
+    "appendonly": ("yes", "a crash or restart of Redis loses everything since its last snapshot"),
+    "appendfsync": ("always", "a power cut of its machine loses the last second, accepted jobs included"),
+    "maxmemory-policy": ("noeviction", "a full Redis throws jobs away"),
+}
+"""Settings of Redis: the one value that loses nothing, and what any other one does."""
 
 _TIMEOUT_S = 5.0
 _MAX_CONNECTIONS = 16
@@ -150,6 +162,7 @@ class RedisStore:
         self._redis = Redis.from_pool(pool)
         self._shas = {_JOBS: "", _LEASES: "", _NOTES: ""}
         self._woken = "0-0"
+        self._is_judged = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -172,7 +185,22 @@ class RedisStore:
             return await self._redis.evalsha(self._shas[script], len(keys), *keys, *values)
         except NoScriptError:  # the first call, or Redis was restarted
             self._shas[script] = await self._redis.script_load(script)
+            await self._judge()
             return await self._redis.evalsha(self._shas[script], len(keys), *keys, *values)
+
+    async def _judge(self) -> None:
+        """Warns once of settings with which Redis loses what it has accepted. One that does not show its settings, as those of
+        cloud providers do not, is trusted."""
+        if self._is_judged:
+            return
+        self._is_judged = True
+        try:
+            settings = await self._redis.config_get("append*") | await self._redis.config_get("maxmemory-policy")
+        except RedisError:
+            return
+        for name, (safe, loss) in _LOSSES.items():
+            if (value := settings.get(name, safe)) != safe:
+                _log.warning("redis_loses_data", store=self._place, setting=f"{name} {value}", expected=safe, loss=loss)
 
     async def _in_turn(self, command: Callable[[], Awaitable[Any]]) -> Any:
         """Runs a command after the earlier ones."""

@@ -13,6 +13,8 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
+from dyorc.system.durable_files import make_folder
+
 
 class FileIdentity(NamedTuple):
     """Which file it is, whatever its name.
@@ -46,7 +48,7 @@ def connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
         sqlite3.Error: If it cannot be opened.
     """
     path = path.resolve()  # the log lies next to the file, not next to a link to it
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(path.parent, 0o700)  # SQLite synchronizes what is in this folder, not what is above it
     with contextlib.suppress(FileExistsError):
         os.mknod(path, stat.S_IFREG | 0o600)
     if (num_names := path.stat().st_nlink) > 1:

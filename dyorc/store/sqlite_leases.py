@@ -1,7 +1,9 @@
 """Leases in a separate SQLite file next to a store's, for the processes of one machine.
 
 A process that is stopped in the middle of a transaction keeps the file locked, and all others from leading. So transactions are
-short: nothing is synchronized with the disk, since no leader survives a power cut, and no job is written here.
+short: none waits for the disk, since no leader survives a power cut, and no job is written here. Only when the log is written
+back, after some thousand renewals, is it synchronized, and then the file (``synchronous=NORMAL``): a power cut may lose the last
+leases, but must not damage the file, or nobody could lead until it is deleted.
 
 A file that is deleted or replaced is left for what its path names now: otherwise a process that opens the path later could lead
 beside the present leader.
@@ -111,7 +113,7 @@ class SqliteLeases:
             connection = connect(path, _BUSY_TIMEOUT_S)
             undo.callback(connection.close)
             connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = OFF")
+            connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute(_TABLE)
             self._opened = FileIdentity.of(path)
             undo.pop_all()

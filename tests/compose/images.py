@@ -114,17 +114,10 @@ def _needs(distribution: importlib.metadata.Distribution, extras: Iterable[str])
 def _build_ours(engine: Engine, folder: Path) -> None:
     context = folder / "context"
     subprocess.run(["make", "--silent", ".venv-build/.made"], cwd=ROOT, check=True, capture_output=True, timeout=engine.left_s)
-    for project in (ROOT, ROOT / "packages/dyorc"):
-        command = [
-            str(ROOT / ".venv-build/bin/python"),
-            "-m",
-            "build",
-            "--wheel",
-            "--outdir",
-            str(context / "dist"),
-            str(project),
-        ]
-        subprocess.run(command, check=True, capture_output=True, timeout=engine.left_s)
+    build = [str(ROOT / ".venv-build/bin/python"), "-m", "build", "--wheel", f"--outdir={context}/dist"]
+    for project, compiled in ((ROOT, "0"), (ROOT, ""), (ROOT / "packages/dyorc", "")):
+        environment = {**os.environ, "DYORC_COMPILE": compiled}
+        subprocess.run([*build, str(project)], env=environment, check=True, capture_output=True, timeout=engine.left_s)
     shutil.copy(ROOT / "constraints.txt", context)
     for name in ("deploy/docker", "services"):
         shutil.copytree(ROOT / name, context / name)

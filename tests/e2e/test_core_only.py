@@ -108,7 +108,7 @@ def _hidden(home: Path) -> Core:
 
 
 def _installed(home: Path) -> Core:
-    (wheel,) = (ROOT / "dist").glob("dyorc_core-*.whl")
+    wheel = min((ROOT / "dist").glob("dyorc_core-*.whl"))  # with the compiled engine, if that was built
     venv.create(home / "venv", with_pip=True)
     python = home / "venv" / "bin" / "python"
     subprocess.run(

@@ -46,9 +46,10 @@ def _tracked(*folders: str) -> set[str]:
     return set(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines())
 
 
-@pytest.fixture(scope="module")
-def wheel() -> Path:
-    return _built("dyorc_core-*.whl")
+@pytest.fixture(scope="module", params=["none-any", "cp*"])
+def wheel(request: pytest.FixtureRequest) -> Path:
+    """The pure one, and the one with the compiled engine."""
+    return _built(f"dyorc_core-*-{request.param}.whl")
 
 
 def _metadata(wheel: Path) -> Message:
@@ -68,7 +69,8 @@ def metadata(wheel: Path) -> Message:
 def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
-    compiled = {name for name in held if name.endswith(".so")}  # with DYORC_COMPILE=1
+    compiled = {name for name in held if name.endswith(".so")}
+    assert bool(compiled) != wheel.name.endswith("-none-any.whl")
     assert held - compiled == _tracked("dyorc", "loadgen")
     assert {"dyorc/py.typed", "dyorc/protocol/inference_pb2_grpc.py", "dyorc/gateway/ui/page/index.html"} <= held
     assert "dyorc/planner/planners/tag/prior.safetensors" in held, "without it, the planner searches unguided and says nothing"

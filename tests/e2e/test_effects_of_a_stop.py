@@ -39,3 +39,4 @@ def test_a_stop_waits_for_effects_as_long_as_it_may(tmp_path: Path, is_open: boo
         else:
             assert "num_effects" in server.output
             assert "aside" in server.output.split("effects_lost")[1]
+            assert "effects_not_begun" in server.output, "only one runs at a time"

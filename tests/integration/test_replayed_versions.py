@@ -63,7 +63,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Generator[Recorded]:
     folder = tmp_path_factory.mktemp("recorded")
     (folder / "app.py").write_text(_APP.replace("THRESHOLD", "5"))
     histories = folder / "histories"
-    settings = {"DYORC_TELEMETRY__HISTORIES__FOLDER": str(histories)}
+    settings = {"DYORC_TELEMETRY__HISTORIES__FOLDER": str(histories), "DYORC_ENGINE__STEP_LIMIT_S": "1.5"}
     with serving(f"{folder}/app.py:flow", in_process=True, environment=settings) as server:
         with dyorc.Client(server.url) as client:
             for number in range(_NUM_REQUESTS):
@@ -135,6 +135,53 @@ def test_code_that_ends_its_process_is_refused(recorded: Recorded) -> None:
     ended = pytest.raises(DeployError, match="the process that replayed requests ended with exit code 3")
     with dyorc.Client(recorded.server.url) as client, ended:
         client.deploy(f"{file}:flow", after_replay=10)
+
+
+def test_a_version_that_never_ends_is_refused_after_the_servers_own_limit(recorded: Recorded) -> None:
+    file = recorded.folder / "endless_here.py"
+    file.write_text(_APP.replace("THRESHOLD", "5").replace("    if await", "    while True: pass\n    if await"))
+    with dyorc.Client(recorded.server.url) as client:
+        before = client.deployments()
+        with pytest.raises(DeployError, match="its workflow was interrupted on 3 requests") as refused:
+            client.deploy(f"{file}:flow", version="endless", after_replay=10)
+        assert "ran for more than 1.5 s" in str(refused.value)
+        assert client.deployments() == before
+
+
+@pytest.mark.parametrize("code", ["import no_such_module_anywhere", "raise RuntimeError('no weights here')", "def broken("])
+def test_a_version_whose_import_fails_is_refused(recorded: Recorded, code: str) -> None:
+    file = recorded.folder / "unimportable.py"
+    file.write_text(f"{code}\n{_APP.replace('THRESHOLD', '5')}")
+    with dyorc.Client(recorded.server.url) as client:
+        before = client.deployments()
+        with pytest.raises(DeployError, match=r"no_such_module_anywhere|no weights here|never closed"):
+            client.deploy(f"{file}:flow", version="broken", after_replay=10)
+        assert client.deployments() == before
+
+
+def test_the_command_line_reads_the_limit_of_steps(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYORC_ENGINE__STEP_LIMIT_S", "0.2")
+    file = recorded.folder / "endless_there.py"
+    file.write_text(_APP.replace("THRESHOLD", "5").replace("    if await", "    while True: pass\n    if await"))
+    assert "ran for more than 0.2 s" in recorded.replay(f"{file}:flow").stdout
+
+
+def test_a_deploy_says_which_requests_could_not_be_replayed(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(_APP.replace("THRESHOLD", "5"))
+    target, histories = f"{tmp_path}/app.py:flow", tmp_path / "histories"
+    settings = {"DYORC_TELEMETRY__HISTORIES__FOLDER": str(histories)}
+    with serving(target, in_process=True, environment=settings) as server, dyorc.Client(server.url) as client:
+        for number in range(3):
+            client.infer("flow", x=np.array([number, 0], np.float32))
+        wait_until(lambda: _num_lines(histories) == 3, "all histories are written")
+        (file,) = histories.glob("*.jsonl")
+        first, *others = file.read_text().splitlines(keepends=True)
+        history = json.loads(first) | {"refusal": "program 'chat' keeps residents"}
+        file.write_text(json.dumps(history) + "\n" + "".join(others))
+        changed = client.deploy(target, version="2", fresh=True, after_replay=10)
+    assert changed["replay"] == {
+        "num_replayed": 2, "num_different": 0, "num_not_replayed": {"program 'chat' keeps residents": 1},
+    }  # fmt: skip
 
 
 def test_a_server_without_histories_says_so(tmp_path: Path) -> None:

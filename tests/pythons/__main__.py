@@ -93,7 +93,7 @@ def _version_of(python: str) -> str | None:
 def _build(folder: Path) -> Path:
     subprocess.run([sys.executable, "-m", "venv", folder / "build"], check=True)
     command = [folder / "build/bin/python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder / "wheel", _ROOT]
-    subprocess.run(command, check=True)
+    subprocess.run(command, check=True, env={**os.environ, "DYORC_COMPILE": "0"})
     (wheel,) = (folder / "wheel").glob("*.whl")
     return wheel
 

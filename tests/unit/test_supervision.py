@@ -1,16 +1,23 @@
 """The supervisor's parts that need no processes: when a cell is started again, which limits are divided, who reserves a port."""
 
+import contextlib
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dyorc.config import GatewayConfig, Settings
 from dyorc.engine.tallies import BatchTally, ModelStatistics, Tally
+from dyorc.gateway.peer_processes import NoPeers, PeerReplies
 from dyorc.gateway.server_view import add_up_reports
+from dyorc.gateway.service import InferenceService
+from dyorc.models.registry import ModelRegistry
 from dyorc.supervisor.cell_main import settings_of_cell
 from dyorc.supervisor.cell_process import RestartBackoff
 from dyorc.system.ports import bind, reserve, reserve_for_grpc
+from tests.fake_backend import FakeBackend
+from tests.workflows import arithmetic
 
 
 def test_a_cell_that_dies_again_and_again_starts_later_each_time() -> None:
@@ -99,3 +106,46 @@ def test_statistics_are_added_up() -> None:
     both.add(of(2))
     assert (both.last_inference_ms, both.inference_count, both.success) == (2, 5, Tally(5, 50))
     assert {size: tally.compute_infer for size, tally in both.batches.items()} == {1: Tally(1, 10), 2: Tally(4, 40)}
+
+
+class _OtherCell(NoPeers):
+    """Another cell, whose replica has the name that ours has."""
+
+    def __init__(self, report: dict[str, Any]) -> None:
+        self._report = report
+
+    async def ask(self, topic: str, value: Any = None) -> PeerReplies:
+        return PeerReplies({1: {"pid": 2, "report": self._report}})
+
+
+class _Reporting(FakeBackend):
+    """A backend with a report of its own."""
+
+    def __init__(self, report: dict[str, Any]) -> None:
+        super().__init__(ModelRegistry.of([arithmetic.quadruple]), lambda workflow, inputs: [*inputs])
+        self._report = report
+
+    def report(self) -> dict[str, Any]:
+        return self._report
+
+
+@pytest.mark.anyio
+async def test_replicas_of_cells_stay_apart() -> None:
+    def report(pid: int) -> dict[str, Any]:
+        replica = {"state": "ready", "pid": pid, "since_s": 1e9 + pid, "load_s": 0.5}
+        return {"num_requests": 1, "link": {}, "programs": {"p": {"num_queued": 1, "replicas": {"p-in-process-1": replica}}}}
+
+    with contextlib.closing(InferenceService(_Reporting(report(1)), GatewayConfig(port=0), _OtherCell(report(2)))) as service:
+        program = (await service.server_view.report())["programs"]["p"]
+    assert program["num_queued"] == 2
+    assert {name: (one["pid"], one["since_s"]) for name, one in program["replicas"].items()} == {
+        "0/p-in-process-1": (1, 1e9 + 1),
+        "1/p-in-process-1": (2, 1e9 + 2),
+    }
+
+
+def test_lead_times_are_averaged() -> None:
+    assert add_up_reports([{"from_cold_s": 2.0, "from_parked_s": None}, {"from_cold_s": 4.0, "from_parked_s": 1.0}]) == {
+        "from_cold_s": 3.0,
+        "from_parked_s": 1.0,
+    }

@@ -240,13 +240,18 @@ class VirtualListener:
 
 
 class VirtualSocket:
-    """Stands for a bound or connected socket."""
+    """Stands for a bound or connected socket.
+
+    Attributes:
+        is_readable: Returns whether something has come that nobody has read, or the end.
+    """
 
     type = socket.SOCK_STREAM
     family = socket.AF_INET
 
     def __init__(self, port: int) -> None:
         self._port = port
+        self.is_readable: Callable[[], bool] = lambda: False
 
     def getsockname(self) -> tuple[str, int]:
         """See `socket.socket.getsockname`."""
@@ -283,6 +288,7 @@ class VirtualTransport(asyncio.Transport):
         self._is_paused = False
         self._is_closing = False
         self._held: deque[bytes | str] = deque()
+        connection.is_readable = lambda: self._is_closing or bool(self._held)
         end.deliver, end.ended = self._arrived, self._over
 
     def _arrived(self, data: bytes | str) -> None:

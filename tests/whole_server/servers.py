@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+import httpcore._backends.anyio
 from rich.console import Console
 
 from dyorc.config import Settings
@@ -46,6 +47,8 @@ def prepare() -> None:
     """Puts virtual sockets in place of bound ones, and lets what all gateways have in common be made once."""
     http: Any = http_server
     http.bind = lambda host, port: VirtualSocket(port)
+    sockets: Any = httpcore._backends.anyio
+    sockets.is_socket_readable = lambda connection: connection.is_readable()  # a client that keeps a connection looks at it
     keep_routes()
 
 

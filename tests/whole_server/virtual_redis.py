@@ -15,6 +15,7 @@ from fakeredis._clients._tcp_server import encode_reply
 from fakeredis._socket._async import AsyncFakeSocket
 from redis.asyncio import Redis
 
+from tests.whole_server.lua_scripts import KeptScripts, check_globals_at_end
 from tests.whole_server.network import VirtualSocket
 from tests.whole_server.observed import Observed
 
@@ -33,6 +34,7 @@ class VirtualRedis:
     def __init__(self, observed: Observed) -> None:
         self.observed = observed
         self.server: Any = FakeServer(version=(7, 4))
+        check_globals_at_end()
         self.server.lock = _thread.allocate_lock()  # nobody runs, and no process dies, in the middle of a command
 
     async def serve(self) -> None:
@@ -86,6 +88,27 @@ class _Client(AsyncFakeSocket):
         super().__init__(redis.server, 0, client_class=Redis)
         self._redis = redis
         self._fields: Sequence[bytes] = ()
+        self._is_leaving = False
+
+    def close(self) -> None:
+        """Leaves. While a command of this client blocks, fakeredis still needs what `close` takes away."""
+        if self._blocked:
+            self._is_leaving = True
+        else:
+            super().close()
+
+    def resume(self) -> None:
+        """Goes on after a command that has blocked."""
+        if self._is_leaving:
+            super().close()
+        else:
+            super().resume()
+
+    def _get_server_runtime(self, server: Any) -> Any:
+        lua = super()._get_server_runtime(server)
+        if not isinstance(lua, KeptScripts):
+            lua = server._lua_runtime = KeptScripts(lua)
+        return lua
 
     def _process_command(self, fields: list[bytes]) -> None:
         self._fields, info, is_script = fields, self._client_info, fields[0].lower() == b"evalsha"

@@ -89,7 +89,8 @@ class _Counts:
 class HistoryPredictor:
     """Learns from every decision of every request.
 
-    Cost: constant for a decision, and now and then proportional to the outcomes that its site has had.
+    Cost: constant for a decision, and now and then proportional to the outcomes that its site has had. A new site also visits
+    the others, and drops those whose version has left.
     """
 
     def __init__(self) -> None:
@@ -114,6 +115,7 @@ class HistoryPredictor:
     def observe(self, decision: Decision, context: Context, outcome: Outcome) -> None:
         """Takes in the outcome of a decision."""
         if decision.site not in self._sites:
+            self._sites = {site: counts for site, counts in self._sites.items() if site.code is not None}
             self._sites[decision.site] = _Counts()
         self._sites[decision.site].add(outcome)
         counts = self._contexts.get(context)

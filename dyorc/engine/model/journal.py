@@ -128,7 +128,8 @@ class BranchPoint:
 
     def _place_of(self, error: BaseException) -> DecisionSite:
         site = self.decision.site
-        return DecisionSite(site.code, last_line(error, site.code) or site.line)
+        code = site.code
+        return site if code is None else DecisionSite(code, last_line(error, code) or site.line)
 
     def branch(self, outcome: Outcome) -> "Segment":
         """Returns the segment that follows an outcome."""

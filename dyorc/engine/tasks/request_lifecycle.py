@@ -9,7 +9,7 @@ from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import AnswerTaken, RequestArrived
 from dyorc.engine.model.futures import Argument, Future
 from dyorc.engine.model.journal import Entry
-from dyorc.engine.model.program_call import Call
+from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.model.request_context import QueueOrder, RequestContext
 from dyorc.engine.model.request_tree import Request, Task, TaskState
 from dyorc.engine.model.tree_walks import dismantle, is_effect, live_effects
@@ -20,6 +20,9 @@ from dyorc.engine.tasks.task_endings import TaskEndings
 from dyorc.engine.tasks.tensor_needs import TensorNeeds
 from dyorc.engine.timers import Timer, TimerKind
 from dyorc.errors import DeadlineError, DyOrcError, EffectLostError, InternalError, ReplicaLostError, RequestCancelledError
+
+_NOT_BEGUN = "not_begun"
+"""Of an effect that a server gives up before it has begun, where a lost one has the code of its error."""
 
 
 class RequestLifecycle:
@@ -149,17 +152,33 @@ class RequestLifecycle:
     def pending_effects(self) -> dict[str, int]:
         """Returns how many effects of answered requests are pending, by workflow."""
         pending: dict[str, int] = {}
-        for request in self.requests.values():
-            if request.is_answered and request.num_effects and request.root is not None:
-                name = request.context.record.name
-                calls = sum([isinstance(entry, Call) for entry in live_effects(request.root)])
-                pending[name] = pending.get(name, 0) + max(1, calls)  # a workflow may not have come to its calls
+        for name, calls in self._effects_of_answered():
+            pending[name] = pending.get(name, 0) + max(1, len(calls))  # a workflow may not have come to its calls
         return pending
 
+    def begun_effects(self) -> dict[str, int]:
+        """Returns how many of the pending effects may have happened, by workflow: their calls run, or ran before."""
+        begun: dict[str, int] = {}
+        for name, calls in self._effects_of_answered():
+            if number := sum([call.state is CallState.RUNNING or call.num_attempts + call.num_losses > 0 for call in calls]):
+                begun[name] = begun.get(name, 0) + number
+        return begun
+
+    def _effects_of_answered(self) -> Iterator[tuple[str, list[Call]]]:
+        """Yields each answered request that has pending effects: its workflow's name, and their calls, as far as it has come."""
+        for request in self.requests.values():
+            if request.is_answered and request.num_effects and request.root is not None:
+                calls = [entry for entry in live_effects(request.root) if isinstance(entry, Call)]
+                yield request.context.record.name, calls
+
     def count_lost(self) -> None:
-        """Counts unanswered requests as failed, and pending effects as lost, because the engine is given up."""
+        """Counts unanswered requests as failed, and pending effects as lost or as not begun, because the engine is given up."""
+        begun = self.begun_effects()
         for name, number in self.pending_effects().items():
-            self._statistics.of_workflow(name).count_effect_failures(EffectLostError.code, number)
+            record, num_begun = self._statistics.of_workflow(name), begun.get(name, 0)
+            for outcome, num_given_up in ((EffectLostError.code, num_begun), (_NOT_BEGUN, number - num_begun)):
+                if num_given_up:
+                    record.count_effect_failures(outcome, num_given_up)
         for request in self.requests.values():
             if (observer := self._host.observer) is not None:
                 observer.ended(request.request_id, self._turn.now_ns)

@@ -11,8 +11,6 @@ or the new one. The index has each file's size and SHA-256, so a torn or changed
 
 import contextlib
 import hashlib
-import os
-import tempfile
 from collections.abc import Generator, Mapping, Sequence
 from math import prod
 from pathlib import Path
@@ -26,6 +24,7 @@ from dyorc.errors import CheckpointError
 from dyorc.planner.plan import Plan, Region, extents, overlap, within
 from dyorc.planner.program import ValueKind
 from dyorc.planner.runtime.region_moves import Key, PieceAt, is_zero, terms_at
+from dyorc.system.durable_files import replace_file, sync_file, sync_folder
 
 _INDEX = "index.json"
 
@@ -87,7 +86,7 @@ def write_pieces(plan: Plan, rank: int, state: Mapping[Key, torch.Tensor], path:
     names = [f"{number}:{plan.tensors[piece.key.tensor].value}" for number, piece in enumerate(pieces)]
     tensors = {name: state[piece.key].detach().cpu().clone() for name, piece in zip(names, pieces, strict=True)}
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
-    _sync(path)
+    sync_file(path)
     values = [plan.tensors[piece.key.tensor].value for piece in pieces]
     return tuple(zip(values, [piece.region for piece in pieces], names, strict=True))
 
@@ -102,16 +101,8 @@ def commit(plan: Plan, step: int, folder: Path, written: Mapping[str, Sequence[t
         files={name: _file_of(folder / name) for name in written},
         pieces=tuple(_Piece(value, region, file, name) for file, regions in written.items() for value, region, name in regions),
     )
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".index-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(index), indent=1))
-        _sync(Path(temporary))
-        os.replace(temporary, folder / _INDEX)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    _sync(folder)
+    sync_folder(folder)  # the names of the ranks' files: the index must not be on the disk before them
+    replace_file(folder / _INDEX, msgspec.json.format(msgspec.json.encode(index), indent=1), 0o600)
     for path in folder.glob("*.safetensors"):
         if path.name not in index.files:
             path.unlink()
@@ -219,11 +210,3 @@ def check_checkpoint(folder: Path, plan: Plan) -> Index:
 def _file_of(path: Path) -> _File:
     with path.open("rb") as file:
         return _File(path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -47,6 +47,7 @@ from dyorc.planner.runtime.rank_progress import Event, RankExited, RankPosition,
 from dyorc.planner.runtime.region_moves import Key
 from dyorc.planner.runtime.shaping import LinkShape
 from dyorc.planner.runtime.shared_devices import DeviceSharing
+from dyorc.system.durable_files import make_folder
 from dyorc.transport.arena_file import sweep
 
 _GRACE_S = 3.0
@@ -331,7 +332,7 @@ class Ranks:
             step: How many steps of training are in it.
         """
         plan = self._loaded()
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         token = os.urandom(8).hex()
         names = [f"{token}-{rank}.safetensors" for rank in range(self._num)]
         for rank, name in enumerate(names):

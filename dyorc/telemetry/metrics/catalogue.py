@@ -36,7 +36,7 @@ _group = "Requests"
 REQUESTS = _add("requests_total", _COUNTER, _group, "Requests that reached the engine and have ended, by how: `ok`, or the code of the error.", ["workflow", "outcome"])
 REQUEST_DURATION = _add("request_duration_seconds", _HISTOGRAM, _group, "How long answered requests took, from when the engine took them in.", ["workflow"], bounds=_SECONDS)
 REQUESTS_IN_FLIGHT = _add("requests_in_flight", _GAUGE, _group, "Requests that the engine has not answered yet.", ["workflow"])
-EFFECT_FAILURES = _add("effect_failures_total", _COUNTER, _group, "Effects that failed, or were lost (`effect_lost`), without anybody being told: their requests were answered without waiting for them. By the code of the error.", ["workflow", "outcome"])
+EFFECT_FAILURES = _add("effect_failures_total", _COUNTER, _group, "Effects that failed, or were lost (`effect_lost`), without anybody being told: their requests were answered without waiting for them. By the code of the error, or `not_begun`: they had not begun when the server stopped.", ["workflow", "outcome"])
 PENDING_EFFECTS = _add("pending_effects", _GAUGE, _group, "Effects of answered requests that have not happened yet.", ["workflow"])
 WORKFLOW_CALLS = _add("workflow_calls_total", _COUNTER, _group, "Calls of programs that requests made and that ran; without guesses that were still open when they had run.", ["workflow"])
 WORKFLOW_QUEUE = _add("workflow_queue_seconds_total", _COUNTER, _group, "How long those calls waited for a replica, in all.", ["workflow"])

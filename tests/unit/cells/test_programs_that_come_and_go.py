@@ -105,3 +105,23 @@ async def test_one_program_stands_for_both_versions_even_with_a_new_engine(monke
         np.testing.assert_array_equal(await ask(orchestrator, first, X), X + 1)
         with pytest.raises(NotDeployedError):
             await ask(orchestrator, twin, X)
+
+
+async def test_replicas_that_have_dropped_their_program_are_forgotten() -> None:
+    first = program_of(lambda: lambda x: x + 1)
+    async with celled(first) as orchestrator:
+        leases = orchestrator._engine.leases
+        before = set(leases.holders)
+        for number in range(3):
+            second = program_of(lambda: lambda x: x + 2).with_options(name=f"tried-{number}")
+            orchestrator.programs.add(second)
+            np.testing.assert_array_equal(await ask(orchestrator, second, X), X + 2)
+            await orchestrator.programs.unload(second)
+            orchestrator.programs.remove(second)
+        await wait_until_async(lambda: leases.holders == before, "no replica of a removed program is known")
+        for _ in range(3):
+            await orchestrator.scale("tried", 0, None)
+            await wait_until_async(lambda: not orchestrator.scaling()["programs"]["tried"]["num_warm"], "it is dropped")
+            await orchestrator.scale("tried", 1, None)
+            await wait_until_async(lambda: orchestrator.status.is_ready, "it is loaded again")
+        await wait_until_async(lambda: len(leases.holders) == len(before), "only the last replica is known")

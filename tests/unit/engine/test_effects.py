@@ -238,6 +238,20 @@ def test_effects_that_an_engine_takes_with_it_are_counted() -> None:
     assert host.statistics.of_workflow("sent_aside").effect_failures == {"effect_lost": 1}
 
 
+def test_effects_that_had_not_begun_are_not_lost() -> None:
+    host = Host()
+    world = world_of(double, host=host)
+    for _ in range(2):
+        world.submit(sent_aside, [1, 1])
+        finish(world, double)
+    world.submit(guarded_aside, [9, 9])
+    assert world.engine.pending_effects() == {"sent_aside": 2, "guarded_aside": 1}
+    assert world.engine.begun_effects() == {}
+    world.engine.count_lost()
+    assert host.statistics.of_workflow("sent_aside").effect_failures == {"not_begun": 2}
+    assert host.statistics.of_workflow("guarded_aside").effect_failures == {"not_begun": 1}
+
+
 @pytest.mark.parametrize("num_moves", [1, 5])
 def test_a_batch_that_was_not_sent_runs_when_its_replica_is_back_however_often_that_happens(num_moves: int) -> None:
     world = world_of(send)

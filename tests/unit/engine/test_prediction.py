@@ -1,10 +1,13 @@
 """How well decisions are predicted. A predictor is asked before each outcome is shown to it."""
 
+import gc
 from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
 
 import pytest
 
 import dyorc
+from dyorc.authoring import decisions
 from dyorc.authoring.decisions import Decision, DecisionKind, DecisionSite
 from dyorc.authoring.exact_values import exact, plain
 from dyorc.authoring.ref import Ref
@@ -210,3 +213,21 @@ def test_the_turns_of_a_loop_are_told_apart_in_the_engine() -> None:
     world.finish_all()
     # The first decision looks at the input, which is at hand: it is nothing to guess.
     assert [(turn, recent) for _, turn, recent in asked] == [(1, (False,)), (2, (False, False)), (3, (False, False))]
+
+
+def test_places_go_with_their_code() -> None:
+    def decision_of_a_version() -> Decision:
+        names: dict[str, Any] = {"when": dyorc.when}
+        exec("def decide(ref):\n    return when(ref, bool)", names)
+        return names["decide"](Ref(Future(None), add_one.signature.outputs))
+
+    predictor = HistoryPredictor()
+    num_before = len(decisions._sites)
+    for _ in range(5):
+        of_version = decision_of_a_version()
+        predictor.observe(of_version, context(site=of_version.site), True)
+        del of_version
+        gc.collect()
+    assert len(decisions._sites) == num_before
+    predictor.observe(WHEN, context(), True)
+    assert set(predictor._sites) == {SITE}

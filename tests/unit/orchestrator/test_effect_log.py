@@ -27,10 +27,11 @@ def test_failures_of_one_kind_are_one_line_in_a_while_with_their_number() -> Non
     assert "refused" in lines[0]["error"]
 
 
-def test_what_a_stop_gives_up_is_one_line() -> None:
+def test_what_a_stop_gives_up_is_a_line_for_what_has_begun_and_one_for_what_has_not() -> None:
     with capture_logs() as lines:
         log = EffectLog()
-        log.log_lost({})
-        log.log_lost({"refund": 2, "pay": 1})
-    (line,) = lines
-    assert (line["event"], line["num_effects"], line["workflows"]) == ("effects_lost", 3, ["pay", "refund"])
+        log.log_given_up({}, {})
+        log.log_given_up({"refund": 3, "pay": 1, "tell": 2}, {"refund": 1, "pay": 1})
+    assert [(line["event"], line["num_effects"], line["workflows"]) for line in lines] == [
+        ("effects_lost", 2, ["pay", "refund"]), ("effects_not_begun", 4, ["refund", "tell"]),
+    ]  # fmt: skip

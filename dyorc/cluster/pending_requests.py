@@ -108,14 +108,19 @@ class InputRetention:
     def resubmit(self, refs: Sequence[TensorRef]) -> None:
         """Notes that a request is submitted again, to another orchestrator."""
         for _, block in blocks_of(refs):
-            if (kept := self._kept.get(block)) is not None:
-                kept.is_read = True
+            if block in self._kept:
+                self._kept[block] = _RetainedInputs()
 
     def lose_orchestrator(self) -> None:
-        """Notes that the orchestrator is gone: soon nothing reads the inputs of requests that are over."""
-        left = [block for block, kept in self._kept.items() if not kept.is_wanted]
-        if left:
-            asyncio.get_running_loop().call_later(_LINGER_S, self.release, left)
+        """Notes that the orchestrator is gone: soon nothing reads what it had, except what is submitted again."""
+        if self._kept:
+            asyncio.get_running_loop().call_later(_LINGER_S, self._end_reading, list(self._kept.items()))
+
+    def _end_reading(self, lost: Sequence[tuple[int, _RetainedInputs]]) -> None:
+        for block, kept in lost:
+            if self._kept.get(block) is kept:  # not submitted again
+                kept.is_read = False
+                self._settle(block, kept)
 
     def _settle(self, block: int, kept: _RetainedInputs) -> None:
         if not kept.is_wanted and not kept.is_read:

@@ -242,6 +242,7 @@ class RemoteBackend:
                 elif is_current:
                     pending.is_answered = False
                 else:
+                    self._retention.resubmit(pending.refs)
                     self._submit(request_id, pending)
             case PartTaken(request_id=request_id, index=index, lost=lost):
                 pending = self._pending.get(request_id)

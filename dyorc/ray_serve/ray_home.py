@@ -56,10 +56,12 @@ class RayHome:
         for name in self._environment:
             del os.environ[name]
         self._environment.clear()
-        shutil.rmtree(self.folder, ignore_errors=True)
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        if self._lock is None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            return
+        os.close(self._lock)
+        self._lock = None
+        clear_up(self.folder)
 
     def _set_environment(self) -> None:
         """Sets what Ray and its processes read from the environment; the user's own settings are kept."""

@@ -127,6 +127,8 @@ def engine() -> Generator[Engine]:
     name = f"dyorc-{secrets.token_hex(4)}"
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="t-", dir="/tmp", ignore_cleanup_errors=True)))
+        # All files of all layers: Python takes minutes to remove them on a busy machine.
+        stack.callback(subprocess.run, ["rm", "--recursive", "--force", str(folder / "data")], check=False)
         _run("ip", "netns", "add", name)
         stack.callback(_run, "ip", "netns", "del", name)
         _run("ip", "-n", name, "link", "set", "lo", "up")

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.whole_server.patches import VirtualLock
+from tests.whole_server.world import World
+
 _REPOSITORY = Path(__file__).parents[2]
 _COMMAND = [sys.executable, "-m", "tests.whole_server"]
 
@@ -27,3 +30,20 @@ def test_a_mistake_made_on_purpose_is_noticed() -> None:
     ran = subprocess.run(command, cwd=_REPOSITORY, capture_output=True, text=True, check=False)
     assert ran.returncode == 1
     assert "got the lease" in ran.stderr
+
+
+def test_a_lock_is_released_when_the_process_that_holds_it_dies() -> None:
+    world, lock = World(1, lambda line: None), VirtualLock()
+
+    def hold() -> None:
+        lock.acquire()
+        world.park()
+
+    def wait() -> None:
+        lock.acquire()
+        world.end()
+
+    holder = world.start_process("holder", hold)
+    world.call_later(1.0, lambda: world.start_process("waiting", wait))
+    world.call_later(2.0, lambda: world.kill(holder))
+    assert world.run(10.0)

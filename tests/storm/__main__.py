@@ -1,9 +1,9 @@
 """Runs the storm over all shapes by turns.
 
 ``python -m tests.storm [--minutes N | --faults N] [--shape NAME]... [--only FAULT]... [--seed N] [--card FOLDER]``. Time is
-shared out evenly among the shapes. Progress goes to standard error, the last line of standard output is one JSON object, and the
-exit status is 1 if any figure is beyond its bound. SIGINT and SIGTERM end it after the fault of the moment. With `--card`, this
-day's figures in that folder grow by those of this run; they are JSON and a page.
+shared out evenly among the shapes, and counts once a shape answers. Progress goes to standard error, the last line of standard
+output is one JSON object, and the exit status is 1 if any figure is beyond its bound. SIGINT and SIGTERM end it after the fault
+of the moment. With `--card`, this day's figures in that folder grow by those of this run; they are JSON and a page.
 """
 
 import argparse
@@ -51,8 +51,8 @@ def _run(options: argparse.Namespace, stopping: threading.Event) -> scorecard.Ca
     names = options.shape or list(SHAPES)
     results: list[ShapeResult] = []
     skipped: dict[str, str] = {}
-    left_s = options.minutes * 60.0
-    for at, name in enumerate(names):
+    share_s = options.minutes * 60.0 / len(names)
+    for name in names:
         if stopping.is_set():
             break
         shape = make_shape(name, random.Random(f"{name} {options.seed} details"))
@@ -60,15 +60,15 @@ def _run(options: argparse.Namespace, stopping: threading.Event) -> scorecard.Ca
             skipped[name] = reason
             tell(f"{name}: skipped: {reason}")
             continue
-        began_s = time.monotonic()
-        over_s = began_s + left_s / (len(names) - at)
+        answers_since_s: list[float] = []
 
-        def is_over(num_strikes: int, over_s: float = over_s) -> bool:
-            is_enough = num_strikes >= options.faults if options.faults else time.monotonic() >= over_s
+        def is_over(num_strikes: int, answers_since_s: list[float] = answers_since_s) -> bool:
+            now_s = time.monotonic()
+            answers_since_s += [] if answers_since_s else [now_s]
+            is_enough = num_strikes >= options.faults if options.faults else now_s >= answers_since_s[0] + share_s
             return stopping.is_set() or is_enough
 
         results.append(storm(shape, options.seed, is_over, options.clients, options.only))
-        left_s = max(0.0, left_s - (time.monotonic() - began_s))
     return scorecard.card_of(results, skipped)
 
 

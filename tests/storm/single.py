@@ -30,6 +30,9 @@ _MAX_STOP_S = 1.2
 class SingleServer(Shape):
     """A server with one entrance."""
 
+    _ray_s = 0.0
+    """How long its Ray took to start."""
+
     def start(self) -> None:
         stack, is_on_ray = self._stack, self.name == "ray"
         self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="t-", dir="/tmp")))
@@ -58,7 +61,11 @@ class SingleServer(Shape):
             return ServerProcess(command, environment=settings | dict(further))
 
         self._server = Member("server", make, ServerProcess.wait_until_ready, self.findings)
+        began_s = time.monotonic()
         self._server.start()
+        if is_on_ray:
+            self._server.process.wait_for("replicas_handed_over")
+            self._ray_s = time.monotonic() - began_s
         self.entrances = [Entrance(f"http://127.0.0.1:{port}", f"127.0.0.1:{grpc_port}")]
 
     def stop(self) -> None:
@@ -73,8 +80,8 @@ class SingleServer(Shape):
         kinds: dict[str, Callable[[], Fault]] = {
             "kill server": lambda: faults.kill(server, [0], away),
             "stop server": lambda: faults.stop_for("server", [server.pid], self._some_s(), away),
-            "restart server": lambda: faults.restart(server, [0], away, chance),
-            "change configuration": lambda: faults.reconfigure(server, [0], away, chance),
+            "restart server": lambda: self._with_end_of_ray(faults.restart(server, [0], away, chance)),
+            "change configuration": lambda: self._with_end_of_ray(faults.reconfigure(server, [0], away, chance)),
             "deploy": lambda: faults.deploy(self.entrances[0], TARGETS, chance),
         }
         match self.name:
@@ -95,6 +102,11 @@ class SingleServer(Shape):
         if self._clock.can_move:
             possible["clock"] = {"clock": lambda: faults.clock_jump(self._clock, chance)}
         return possible
+
+    def _with_end_of_ray(self, fault: Fault) -> Fault:
+        """A server answers before its Ray has started, and stops only after: that start cannot be broken off (decision 0070)."""
+        fault.bound_s += faults.BUSY_FACTOR * self._ray_s
+        return fault
 
     def _some_s(self) -> float:
         return self._chance.uniform(0.2, _MAX_STOP_S)

@@ -121,7 +121,7 @@ def results(seeds: Sequence[int], num_children: int, log_path: str | None = None
 def main(arguments: list[str]) -> int:
     """Runs what the command line says; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.whole_server", description="The whole server under one seed.")
-    parser.add_argument("--seeds", type=int, default=0, metavar="N", help="run N seeds")
+    parser.add_argument("--seeds", type=int, default=0, metavar="N", help="run N seeds; of each mistake, at most N")
     parser.add_argument("--first", type=int, default=1, metavar="K", help="the first of them")
     parser.add_argument("--seed", type=int, metavar="K", help="run one seed, and print its log")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="seeds that run side by side")
@@ -139,20 +139,21 @@ def main(arguments: list[str]) -> int:
     for module in _NEEDED:
         importlib.import_module(module)
     if options.mutants is not None:
-        return _run_mutants(options.mutants or list(MUTANTS), options.first, options.jobs)
+        series = [options.seeds] if options.seeds else [_MAX_SEEDS] * _NUM_SERIES
+        return _run_mutants(options.mutants or list(MUTANTS), options.first, series, options.jobs)
     if options.seed is not None:
         return _run_one(options.seed, options.mutant)
     return _run_many(range(options.first, options.first + (options.seeds or 20)), options.jobs, options.mutant)
 
 
-def _run_mutants(names: Sequence[str], first: int, num_children: int) -> int:
-    """Makes each mistake in several series of seeds, and looks how many each takes until it is noticed."""
+def _run_mutants(names: Sequence[str], first: int, series: Sequence[int], num_children: int) -> int:
+    """Makes each mistake in series of seeds of these lengths, and looks how many each takes until it is noticed."""
     figures: dict[str, Any] = {}
     for name in names:
         seeds, took_s, text = list[int](), list[float](), ""
-        for number in range(_NUM_SERIES):
-            series = range(first + number * _MAX_SEEDS, first + (number + 1) * _MAX_SEEDS)
-            num_seeds, series_s, text = _until_noticed(series, num_children, name)
+        for number, length in enumerate(series):
+            begin = first + number * _MAX_SEEDS
+            num_seeds, series_s, text = _until_noticed(range(begin, begin + length), num_children, name)
             seeds.append(num_seeds)
             took_s.append(series_s)
             if not text:

@@ -16,14 +16,18 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-from tests.whole_server.world import READ_NS, ProcessState, VirtualThread, current_thread
+from tests.whole_server.world import READ_NS, ProcessState, VirtualProcess, VirtualThread, current_thread
 
 
 class VirtualLock:
-    """A `threading.Lock` of virtual threads; the longest waiting one gets it."""
+    """A `threading.Lock` of virtual threads; the longest waiting one gets it.
+
+    Virtual processes share the locks of modules, which real ones do not: what a process holds when it dies is released.
+    """
 
     def __init__(self) -> None:
         self._is_locked = False
+        self._holder: VirtualProcess | None = None
         self._waiting: deque[VirtualThread] = deque()
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
@@ -33,6 +37,7 @@ class VirtualLock:
             thread.world.maybe_give_way()
         if not self._is_locked:
             self._is_locked = True
+            self._hold(thread)
             return True
         if not blocking or timeout == 0:
             return False
@@ -46,6 +51,13 @@ class VirtualLock:
 
     __enter__ = acquire
 
+    def _hold(self, thread: VirtualThread | None) -> None:
+        if self._holder is not None:
+            self._holder.locks.pop(self, None)
+        self._holder = None if thread is None else thread.process
+        if self._holder is not None:
+            self._holder.locks[self] = None
+
     def release(self) -> None:
         """See `threading.Lock.release`."""
         if not self._is_locked:
@@ -53,8 +65,10 @@ class VirtualLock:
         while self._waiting:
             thread = self._waiting.popleft()
             if thread.process.state is not ProcessState.DEAD and thread.world.wake(thread):
+                self._hold(thread)
                 return  # it has the lock now
         self._is_locked = False
+        self._hold(None)
 
     def locked(self) -> bool:
         """See `threading.Lock.locked`."""

@@ -48,6 +48,8 @@ _SHARE = 0.3
 _ONCE, _RETRIES = Retries(max_attempts=1), Retries(max_attempts=12)
 _MAY_FAIL_WITH = {"transport", "not_ready", "overloaded", "capacity", "replica_lost", "tensor_lost", "store", "deadline"}
 """What a change, or a request, may fail with while servers come and go."""
+_VERSION_LEFT = "has left, so it is not known"
+"""What a job may fail with, too: its server died, and its version left before another server took it."""
 
 
 @dataclass(frozen=True)
@@ -289,7 +291,7 @@ class Releases:
             answer = int(np.asarray(result))
         except DyOrcError as error:
             text = f"{error.code}: {error}"
-            if is_calm or error.code not in _MAY_FAIL_WITH:
+            if is_calm or not (error.code in _MAY_FAIL_WITH or (is_job and _VERSION_LEFT in text)):
                 self._wrong.append(f"use {value} failed with {text}")
         else:
             release, allowed = answer - value * FACTOR, self.models.releases_between(since_s, world.elapsed_s)

@@ -51,6 +51,7 @@ class VirtualProcess:
         exit: How it ended; empty before.
         on_end: Called when it is dead, in the order of adding.
         on_stop: Called when it is stopped.
+        locks: Those that it holds, each with a ``release``; in order.
     """
 
     def __init__(self, name: str, pid: int) -> None:
@@ -62,6 +63,7 @@ class VirtualProcess:
         self.on_end: list[Callable[[], None]] = []
         self.on_stop: list[Callable[[], None]] = []
         self.held: list[VirtualThread] = []
+        self.locks: dict[Any, None] = {}
 
     @property
     def wait_status(self) -> int:
@@ -224,6 +226,8 @@ class World:
             self.log("is over", process=process.name, how=text)
             for call in process.on_end:
                 call()
+            for lock in list(process.locks):
+                lock.release()
         thread = current_thread()
         if thread is not None and thread.process is process:
             self._switch(thread)

@@ -79,6 +79,16 @@ class Attempts:
         model = self._service.catalog.versions.get(claim.job.model_name, {}).get(claim.job.model_version)
         return model is not None and model.is_repeatable
 
+    def effect_lost(self, claim: Claim, num_attempts: int) -> Outcome:
+        """Ends a job that may have run and must not run again."""
+        name, version = claim.job.model_name, claim.job.model_version
+        if version in self._service.catalog.versions.get(name, {}):
+            reason = f"model {name!r} calls a program that must not be repeated"
+        else:
+            reason = f"version {version!r} of model {name!r} has left, so it is not known whether it may run again"
+        error = EffectLostError(f"the server that ran the job died, and {reason}")
+        return Outcome(num_attempts=num_attempts, error=job_error(error))
+
     def _model_of(self, claim: Claim) -> Model:
         """Returns the version that a job runs: the one that it got when it was submitted. If that has left meanwhile, and the
         client has named none, the version that requests get now.
@@ -98,7 +108,7 @@ class Attempts:
         """Makes an attempt, unless there have been too many."""
         num_attempts = claim.job.num_attempts
         if num_attempts > 1 and not self.is_repeatable(claim):
-            return effect_lost(claim, num_attempts - 1)
+            return self.effect_lost(claim, num_attempts - 1)
         if num_attempts > self._config.max_attempts:
             error = ExecutionError(f"given up after {num_attempts - 1} attempts: each time, the server that ran it died")
             return Outcome(num_attempts=num_attempts - 1, error=job_error(error))
@@ -130,13 +140,6 @@ class Attempts:
                 return Body(join_buffers(parts), json_bytes)
 
             return await self._service.infer(ticket, model, request, memory, origin=origin, waits_for_effects=True, take=take)
-
-
-def effect_lost(claim: Claim, num_attempts: int) -> Outcome:
-    """Ends a job that may have run and must not run again."""
-    model = claim.job.model_name
-    error = EffectLostError(f"the server that ran the job died, and model {model!r} calls a program that must not be repeated")
-    return Outcome(num_attempts=num_attempts, error=job_error(error))
 
 
 def _delay_s(num_attempts: int, at_least_s: float) -> float:

@@ -16,7 +16,7 @@ import structlog
 from dyorc.config import JobsConfig
 from dyorc.errors import CapacityError, PayloadTooLargeError, StoreError
 from dyorc.gateway.admission import Ticket
-from dyorc.gateway.jobs.attempts import Attempts, Ending, RetryLater, effect_lost
+from dyorc.gateway.jobs.attempts import Attempts, Ending, RetryLater
 from dyorc.gateway.jobs.job_json import job_error, tenant_of
 from dyorc.gateway.jobs.job_slots import JobSlot, JobSlots
 from dyorc.gateway.service import InferenceService
@@ -222,7 +222,7 @@ class JobRunner:
             elif self.attempts.is_repeatable(claim):
                 await self._end(claim, RetryLater(0.0), is_counted=False)
             else:
-                await self._end(claim, effect_lost(claim, claim.job.num_attempts), is_counted=True)
+                await self._end(claim, self.attempts.effect_lost(claim, claim.job.num_attempts), is_counted=True)
         finally:
             if self._runs.get(claim.job.id) is run:
                 del self._runs[claim.job.id]

@@ -102,10 +102,15 @@ def _roll_back(line: Line) -> Line | None:
 
 @dataclass
 class DeployedModels:
-    """What may be deployed, and from when on which releases may answer."""
+    """What may be deployed, and from when on which releases may answer.
+
+    Attributes:
+        promoted: Releases that were deployed again. If the first time has failed, they got their number after later ones.
+    """
 
     lines: set[Line] = field(default_factory=lambda: {Line(Lineup(0))})
     wrong: list[str] = field(default_factory=list[str])
+    promoted: set[int] = field(default_factory=set[int])
     _steps: list[tuple[float, frozenset[int]]] = field(default_factory=lambda: [(0.0, frozenset({0}))])
     _releases: dict[str, int] = field(default_factory=lambda: {"1": 0})
 
@@ -142,7 +147,8 @@ class DeployedModels:
         for name, release in releases.items():
             if self._releases.setdefault(name, release) != release:
                 self.wrong.append(f"version {name} is release {release}, and was release {self._releases[name]}")
-            if any(release > other and int(name) < int(before) for before, other in self._releases.items()):
+            others = {before: other for before, other in self._releases.items() if other not in self.promoted}
+            if any(release > other and int(name) < int(before) for before, other in others.items()):
                 self.wrong.append(f"release {release} has version {name} although earlier ones have higher versions")
 
     def _may_answer(self, lines: Iterable[Line], now_s: float) -> None:
@@ -236,6 +242,8 @@ class Releases:
         world, models = self._world, self.models
         change = {"rolls back": _roll_back, "withdraws": _withdraw(release)}.get(kind, _release(release, share))
         world.log(kind, release=release, port=port)
+        if kind == "promotes":
+            models.promoted.add(release)
         after = models.begin(change, world.elapsed_s)
         text = ""
         try:

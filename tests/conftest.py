@@ -4,6 +4,7 @@
 """
 
 import functools
+import gc
 import os
 import shutil
 import signal
@@ -97,6 +98,12 @@ def _check_newer(made: list[Path]) -> None:
     sources = (_ROOT / "dyorc" / "engine").rglob("*.py")
     if max(source.stat().st_mtime for source in sources) > min(one.stat().st_mtime for one in made):
         pytest.exit("the compiled engine is older than its source: `make compile` again, or `make pure`", returncode=1)
+
+
+def pytest_collection_finish() -> None:
+    """Exempts all modules and tests from garbage collection: they stay, and thousands of tests collect what they have left."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:

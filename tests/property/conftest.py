@@ -14,6 +14,8 @@ settings.load_profile("dyorc")
 
 @pytest.fixture(scope="module", autouse=True)
 def thawed() -> Iterator[None]:
-    """Shows the garbage collector everything again that a module's tests have hidden from it."""
+    """Collects what a module's tests have hidden from the garbage collector."""
     yield
     gc.unfreeze()
+    gc.collect()
+    gc.freeze()

@@ -158,11 +158,11 @@ class RequestLifecycle:
 
     def begun_effects(self) -> dict[str, int]:
         """Returns how many of the pending effects may have happened, by workflow: their calls run, or ran before."""
-        begun: dict[str, int] = {}
+        numbers: dict[str, int] = {}
         for name, calls in self._effects_of_answered():
             if number := sum([call.state is CallState.RUNNING or call.num_attempts + call.num_losses > 0 for call in calls]):
-                begun[name] = begun.get(name, 0) + number
-        return begun
+                numbers[name] = numbers.get(name, 0) + number
+        return numbers
 
     def _effects_of_answered(self) -> Iterator[tuple[str, list[Call]]]:
         """Yields each answered request that has pending effects: its workflow's name, and their calls, as far as it has come."""
@@ -173,9 +173,9 @@ class RequestLifecycle:
 
     def count_lost(self) -> None:
         """Counts unanswered requests as failed, and pending effects as lost or as not begun, because the engine is given up."""
-        begun = self.begun_effects()
+        num_begun_of = self.begun_effects()
         for name, number in self.pending_effects().items():
-            record, num_begun = self._statistics.of_workflow(name), begun.get(name, 0)
+            record, num_begun = self._statistics.of_workflow(name), num_begun_of.get(name, 0)
             for outcome, num_given_up in ((EffectLostError.code, num_begun), (_NOT_BEGUN, number - num_begun)):
                 if num_given_up:
                     record.count_effect_failures(outcome, num_given_up)

@@ -2,10 +2,13 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from tests.whole_server.network import Network
 from tests.whole_server.patches import VirtualLock
 from tests.whole_server.world import World
 
@@ -47,3 +50,32 @@ def test_a_lock_is_released_when_the_process_that_holds_it_dies() -> None:
     world.call_later(1.0, lambda: world.start_process("waiting", wait))
     world.call_later(2.0, lambda: world.kill(holder))
     assert world.run(10.0)
+
+
+class _Loop:
+    """An event loop that calls at once."""
+
+    def call_soon_threadsafe(self, call: Callable[..., object], *values: object) -> None:
+        call(*values)
+
+
+def test_what_a_stalled_end_was_sent_arrives_in_order_once_it_is_released() -> None:
+    world, loop = World(1, lambda line: None), cast(Any, _Loop())
+    network, received = Network(world), list[object]()
+    receiver = world.start_process("receiver", world.park)
+
+    def send() -> None:
+        near, far = network.pair(loop, loop, receiver)
+        far.deliver, far.ended = received.append, received.append
+        network.stall(far)
+        near.send("first")
+        near.send("second")
+        near.close("it hung up")
+        world.call_later(1.0, lambda: received.append("released"))
+        world.call_later(1.0, lambda: network.release(far))
+        world.call_later(2.0, world.end)
+        world.park()
+
+    world.start_process("sender", send)
+    assert world.run(10.0)
+    assert received == ["released", "first", "second", "it hung up"]

@@ -188,13 +188,14 @@ def _run_one(seed: int, mutant: str) -> int:
 
 def _run_many(seeds: Sequence[int], num_children: int, mutant: str) -> int:
     began_s = shown_s = time.monotonic()
-    faults, outcomes, stores = Counter[str](), Counter[str](), Counter[str]()
+    faults, outcomes, stores, rare_paths = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     virtual_s, processor_s, num_steps, failed, num_done = 0.0, 0.0, 0, list[int](), 0
     is_interrupted = False
     try:
         for result in results(seeds, num_children, mutant=mutant):
             num_done += 1
             faults.update(result.get("faults", {}))
+            rare_paths.update(result.get("rare_paths", {}))
             outcomes.update(result.get("outcomes", {}))
             stores.update(result.get("stores", {}))
             virtual_s += result.get("virtual_s", 0.0)
@@ -218,7 +219,7 @@ def _run_many(seeds: Sequence[int], num_children: int, mutant: str) -> int:
         "seeds": num_done, "failed": failed, "took_s": round(took_s, 1), "seeds_per_s": round(num_done / took_s, 2),
         "processor_s": round(processor_s, 1), "virtual_s": round(virtual_s), "steps": num_steps,
         "stores": dict(sorted(stores.items())), "faults": dict(sorted(faults.items())),
-        "outcomes": dict(sorted(outcomes.items())),
+        "rare_paths": dict(sorted(rare_paths.items())), "outcomes": dict(sorted(outcomes.items())),
     }  # fmt: skip
     print(json.dumps(figures))
     return _INTERRUPTED if is_interrupted else bool(failed)

@@ -28,19 +28,28 @@ _REPLICA_RATIO = 0.5
 class FaultPlan:
     """Lets faults happen until `until_s`; then everything is mended.
 
+    Args:
+        has_theme: Whether rare paths are the only faults of this seed.
+
     Attributes:
         counts: How often each kind happened.
         happened: All of them, in their order.
     """
 
-    def __init__(self, world: World, troupe: Troupe, disk: Disk, until_s: float) -> None:
+    def __init__(self, world: World, troupe: Troupe, disk: Disk, until_s: float, *, has_theme: bool) -> None:
         self._world = world
         self._troupe = troupe
         self._disk = disk
         self._until_s = until_s
-        self._rate = world.chance.choice((0.0, 0.5, 1.0, 2.0))
+        rate = world.chance.choice((0.0, 0.5, 1.0, 2.0))
+        self._rate = 0.0 if has_theme else rate
         self.counts: Counter[str] = Counter()
         self.happened: list[Fault] = []
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether it makes no faults."""
+        return not self._rate
 
     def begin(self) -> None:
         """Begins."""
@@ -61,7 +70,7 @@ class FaultPlan:
             self._kill, self._kill, self._stop, self._terminate, self._cut, self._part, self._jump, self._spoil,
         ]  # fmt: skip
         kind = self._world.chance.choice(kinds)()
-        self._count(kind)
+        self.count(kind)
         self._plan_next()
 
     def _moment(self, ratio: float) -> None:
@@ -72,14 +81,14 @@ class FaultPlan:
         if thread.process in self._victims():
             victim = chance.choice((thread.process, self._victim()))
             strike = chance.choice((self._kill, self._kill, self._stop))
-            self._world.call_later(chance.uniform(0, _MOMENT_S), lambda: self._count(strike(victim)))
+            self._world.call_later(chance.uniform(0, _MOMENT_S), lambda: self.count(strike(victim)))
 
     def _start_badly(self, process: VirtualProcess) -> None:
         """Now and then lets a replica die or stop while it starts or loads its program."""
         chance = self._world.chance
         if self._world.elapsed_s < self._until_s and chance.random() < _START_RATIO:
             strike = chance.choice((self._kill, self._stop))
-            self._world.call_later(chance.uniform(0, _START_S), lambda: self._count(strike(process)))
+            self._world.call_later(chance.uniform(0, _START_S), lambda: self.count(strike(process)))
 
     def _after_commit(self) -> None:
         """Lets a gateway's clients lose the answer to what was just stored, such as a job, or a process die."""
@@ -92,9 +101,10 @@ class FaultPlan:
         if ends:
             for end in ends:
                 self._troupe.network.cut(end)
-            self._count("cut clients")
+            self.count("cut clients")
 
-    def _count(self, kind: str) -> None:
+    def count(self, kind: str) -> None:
+        """Notes that a fault has just happened; nothing if `kind` is empty."""
         if kind:
             self.counts[kind] += 1
             self.happened.append(Fault(kind, self._world.elapsed_s))
@@ -130,12 +140,7 @@ class FaultPlan:
         return f"stop {_kind_of(process)}"
 
     def _terminate(self) -> str:
-        place = self._place()
-        if place.process is None or place.process.state is not ProcessState.RUNNING or place.end is None:
-            return ""
-        self._world.log("terminates", process=place.process.name)
-        place.end()
-        return f"terminate {_kind_of(place.process)}"
+        return self._troupe.terminate(self._place())
 
     def _cut(self) -> str:
         ends = [end for end in self._troupe.network.links if not end.is_closed]

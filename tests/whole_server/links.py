@@ -52,6 +52,10 @@ class VirtualRouterLink:
         end.deliver = lambda frames: self._deliver(key, frames, spoken)
         end.ended = lambda reason: self._leave(key, reason, spoken)
 
+    def end_of(self, peer: bytes) -> End:
+        """Returns this side's end of the connection with a peer."""
+        return self._peers[peer]
+
     def send(self, peer: bytes, frames: Sequence[Frame]) -> bool:
         """See `OrchestratorEnd.send`."""
         end = self._peers.get(peer)

@@ -89,6 +89,7 @@ class Network:
         self._world = world
         self._listeners: dict[int, VirtualListener] = {}
         self._parted: set[frozenset[str]] = set()
+        self._stalled: set[End] = set()
         self.ends: list[End] = []
         self.links: list[End] = []
         self.routers: dict[str, Any] = {}
@@ -117,9 +118,15 @@ class Network:
         self._world.call_at(end.last_ns, lambda: self._arrive(end))
 
     def _arrive(self, end: End) -> None:
-        if self.are_parted(end.process, end.peer.process):
-            end.num_stalled += 1
-        else:
+        end.num_stalled += 1
+        self._let_in(end)
+
+    def _let_in(self, end: End) -> None:
+        """Lets arrive at an end what waits there, if something may."""
+        if end in self._stalled or self.are_parted(end.process, end.peer.process):
+            return
+        num_stalled, end.num_stalled = end.num_stalled, 0
+        for _ in range(num_stalled):
             end.arrive()
 
     # Links between servers notice silence
@@ -156,12 +163,20 @@ class Network:
                 self._world.call_later(HEARTBEAT_S, lambda end=end: self._look(end))
 
     def heal(self) -> None:
-        """Ends all partitions: what has waited arrives."""
+        """Ends all partitions and stalls: what has waited arrives."""
         self._parted.clear()
+        self._stalled.clear()
         for end in self.ends:
-            for _ in range(end.num_stalled):
-                end.arrive()
-            end.num_stalled = 0
+            self._let_in(end)
+
+    def stall(self, end: End) -> None:
+        """Lets nothing arrive at an end, not even the end of its connection, until `release`; heartbeats do not notice."""
+        self._stalled.add(end)
+
+    def release(self, end: End) -> None:
+        """Lets arrive again at an end, first what has waited."""
+        self._stalled.discard(end)
+        self._let_in(end)
 
     def cut(self, end: End) -> None:
         """Breaks a connection: what is on its way is lost."""

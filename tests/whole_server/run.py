@@ -22,6 +22,7 @@ from tests.whole_server.network import Network
 from tests.whole_server.observed import Observed
 from tests.whole_server.patches import seed_randomness
 from tests.whole_server.probes import start_probe
+from tests.whole_server.rare_paths import RarePaths, theme_of
 from tests.whole_server.releases import Releases
 from tests.whole_server.releases import prepare as prepare_releases
 from tests.whole_server.rest import faults_of_replicas
@@ -88,8 +89,12 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     clients.append(streams.start())
     releases = Releases(world, seed, ports, folder, until_s, observed.known_s)
     clients += releases.start()
-    plan = FaultPlan(world, troupe, disk, until_s)
+    theme = theme_of(seed)
+    plan = FaultPlan(world, troupe, disk, until_s, has_theme=theme is not None)
     plan.begin()
+    rare = RarePaths(world, troupe, seed, until_s, plan.count)
+    if theme is not None or not plan.is_calm:
+        rare.begin()
     left = set(clients)
     start_probe(world, observed, gateways, lambda: not left)
     for client in clients:
@@ -123,6 +128,8 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
         "steps": world.num_steps,
         "digest": world.digest,
         "faults": dict(plan.counts),
+        "theme": "" if theme is None else theme.name,
+        "rare_paths": dict(rare.counts),
         "leads": observed.num_leads,
         "changes": releases.num_changes,
         "outcomes": dict(ledger.outcomes() + streams.outcomes()),

@@ -88,8 +88,8 @@ async def noted(x: Number) -> Number:
 
 @dyorc.workflow
 async def left(x: Number) -> Number:
-    """Has an effect that may come after the answer."""
-    write_down(x)
+    """Has an effect that begins after the answer, mostly."""
+    write_down(halves(np.asarray(2 * int(await x))))
     return squares(x)
 
 

@@ -61,7 +61,7 @@ class Place:
         process: The present one; None before the first.
         num_starts: How often it was started.
         is_wanted: Whether it is started again when it ends.
-        end: Ends its process as SIGTERM does; None before that is possible.
+        end: Ends its process as SIGTERM does; None before that is possible, and once it was done.
     """
 
     name: str
@@ -118,6 +118,20 @@ class Troupe:
         run = runs[place.kind]
         process = place.process = self.world.start_process(f"{place.name}#{place.num_starts}", lambda: asyncio.run(run(place)))
         process.on_end.append(lambda: self._ended(place, process))
+
+    def terminate(self, place: Place) -> str:
+        """Sends SIGTERM to a place's process, once: a second one would let it wait for nothing.
+
+        Returns:
+            The kind of the fault; empty if the process does not run, or was sent one already.
+        """
+        process, end = place.process, place.end
+        if process is None or process.state is not ProcessState.RUNNING or end is None:
+            return ""
+        self.world.log("terminates", process=process.name)
+        place.end = None
+        end()
+        return f"terminate {place.kind}"
 
     def _ended(self, place: Place, process: VirtualProcess) -> None:
         if not process.was_killed and process.exit != "ended":

@@ -8,13 +8,14 @@ from weakref import WeakKeyDictionary
 from dyorc.cluster.gateway_server import GatewayServer
 from dyorc.cluster.remote_backend import RemoteBackend
 from dyorc.leader_election.leader_discovery import LeaderDiscovery
-from dyorc.store import sqlite_jobs
+from dyorc.store import redis, sqlite, sqlite_jobs
+from dyorc.store.base import NoteFence
 
 _USES = ("_take_answer", "_take_part", "_fail")
 
 
 class StaleLeaders:
-    """Watches gateways, orchestrators and the ends of jobs, while a run goes on.
+    """Watches gateways, orchestrators, notes and the ends of jobs, while a run goes on.
 
     Attributes:
         wrong: What was used that must not have been.
@@ -25,6 +26,8 @@ class StaleLeaders:
         self._highest: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         """The highest fence that a gateway was shown, by its connection to the group."""
         self._sender = 0
+        self._claimed = 0
+        """The highest fence that a store has confirmed for notes."""
 
     def begin(self) -> None:
         """Watches from now on, for as long as this process of the operating system lives."""
@@ -39,6 +42,10 @@ class StaleLeaders:
         server._greet = self._greeting(server._greet)
         jobs: Any = sqlite_jobs
         jobs.finish = self._finishing(jobs.finish)
+        for store in (sqlite.SqliteStore, redis.RedisStore):
+            notes: Any = store
+            notes.note = self._noting(notes.note)
+            notes.claim_notes = self._claiming(notes.claim_notes)
 
     def _see(self, discovery: Any, fence: int) -> None:
         self._highest[discovery] = max(fence, self._highest.get(discovery, 0))
@@ -91,6 +98,26 @@ class StaleLeaders:
                 self.wrong.append(f"an orchestrator with fence {server._lead.fence} let a gateway in that knows {hello.fence}")
 
         return greet
+
+    def _noting(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(real)
+        async def note(store: Any, name: str, value: bytes, fence: NoteFence | None = None) -> bool:
+            claimed = self._claimed
+            is_written = await real(store, name, value, fence)
+            if fence is not None and is_written and fence.number < claimed:
+                self.wrong.append(f"a leader with fence {fence.number} wrote {name} after fence {claimed} had claimed the notes")
+            return is_written
+
+        return note
+
+    def _claiming(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(real)
+        async def claim(store: Any, fence: NoteFence) -> int:
+            highest = await real(store, fence)
+            self._claimed = max(self._claimed, highest)
+            return highest
+
+        return claim
 
     def _finishing(self, real: Callable[..., bool]) -> Callable[..., bool]:
         @wraps(real)

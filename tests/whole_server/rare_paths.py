@@ -52,7 +52,7 @@ UNFINISHED_EFFECT = Point(
     0.05, 0.25,
 )  # fmt: skip
 OVERTAKEN_NOTE = Point(
-    "overtaken_note", "a leader is about to write what is deployed", "it is stopped until the next one leads", 0.1, 0.5
+    "overtaken_note", "a leader is about to write what is deployed", "it is stopped until the next one leads", 0.1, 0.75
 )
 OVERTAKEN_ANSWER = Point(
     "overtaken_answer", "a leader sends an answer", "it is killed, and the answer arrives once the next leader is known",

@@ -87,7 +87,7 @@ def merge_tails(tails: Sequence[ProcessTail], share: float) -> dict[str, Any]:
     caused = Counter(
         max(RequestStage, key=lambda stage: request.stages_ns.get(stage, 0) - typical_ns[stage]) for request in slowest
     )
-    stages = [
+    stages: list[dict[str, Any]] = [
         {
             "stage": str(stage),
             "slowest_ms": _ms(sum([request.stages_ns.get(stage, 0) for request in slowest]) / len(slowest)),
@@ -102,10 +102,7 @@ def merge_tails(tails: Sequence[ProcessTail], share: float) -> dict[str, Any]:
         "num_slowest": len(slowest),
         "from_ms": _ms(slowest[-1].duration_ns) if slowest else None,
         "median_ms": _ms(_median(weighted)) if weighted else None,
-        "stages": sorted(
-            [each for each in stages if each["slowest_ms"] or each["typical_ms"]],
-            key=lambda each: each["typical_ms"] - each["slowest_ms"],
-        ),
+        "stages": sorted([each for each in stages if each["slowest_ms"] or each["typical_ms"]], key=_excess_ms, reverse=True),
         "slowest": [{"request_id": each.request_id, "duration_ms": _ms(each.duration_ns)} for each in slowest[:_NUM_NAMED]],
     }
 
@@ -118,6 +115,10 @@ def _median(weighted: Sequence[tuple[TimedRequest, float]]) -> float:
         if left <= 0:
             return request.duration_ns
     return weighted[-1][0].duration_ns
+
+
+def _excess_ms(stage: dict[str, Any]) -> float:
+    return stage["slowest_ms"] - stage["typical_ms"]
 
 
 def _ms(duration_ns: float) -> float:

@@ -148,7 +148,9 @@ async def test_the_slowest_of_all_processes_are_set_beside_typical_ones(served: 
     assert (await served.get("/tail")).json()["missing_cells"] == [1]
 
 
-@pytest.mark.parametrize("query", ["share=0", "share=0.6", "share=nan", "seconds=0", "seconds=inf", "seconds=x"])
+@pytest.mark.parametrize(
+    "query", ["share=0", "share=0.6", "share=nan", "seconds=0", "seconds=inf", "seconds=1e300", "seconds=nan", "seconds=x"]
+)
 async def test_a_tail_that_is_none_is_refused(served: Served, query: str) -> None:
     refused = await served.get(f"/tail?{query}")
     assert refused.status_code == 400

@@ -14,6 +14,7 @@ from dyorc.telemetry.record_store import Query as RecordQuery
 
 _MAX_LISTED = 500
 _MAX_TRACE_S = 600.0
+_MAX_TAIL_S = 366 * 86400.0
 
 _Workflow = Annotated[str | None, Query(description="Only requests of this model")]
 _Order = Annotated[Order, Query(description="`latest`, or `slowest`, from first byte to last")]
@@ -27,7 +28,7 @@ _Beyond = Annotated[
 ]
 _Seconds = Annotated[float, Query(gt=0, le=_MAX_TRACE_S, description="How far back")]
 _Since = Annotated[
-    float | None, Query(gt=0, allow_inf_nan=False, description="How far back, in seconds; by default as far as is remembered")
+    float | None, Query(gt=0, le=_MAX_TAIL_S, description="How far back, in seconds; by default as far as is remembered")
 ]
 _Share = Annotated[float, Query(gt=0, le=0.5, description="Of the requests, that are the slowest")]
 

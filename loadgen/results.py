@@ -46,6 +46,33 @@ class BranchResult(msgspec.Struct, frozen=True, kw_only=True):
     histogram: str
 
 
+class TailStage(msgspec.Struct, frozen=True, kw_only=True):
+    """What one stage took of the slowest requests and of typical ones, on average.
+
+    Attributes:
+        num_caused: How many of the slowest owe most of their excess to it.
+    """
+
+    stage: str
+    slowest_ms: float
+    typical_ms: float
+    num_caused: int
+
+
+class Tail(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the time of the slowest requests went, of those that the server has recorded.
+
+    Attributes:
+        from_ms: What the fastest of the slowest took; None without requests.
+        stages: The largest excess first.
+    """
+
+    num_requests: int
+    num_slowest: int
+    from_ms: float | None
+    stages: list[TailStage]
+
+
 class ServerFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What the server did meanwhile, as far as that is known.
 
@@ -53,11 +80,13 @@ class ServerFigures(msgspec.Struct, frozen=True, kw_only=True):
         batch_sizes: For each program, how many batches had which size (as a string, since JSON keys are strings).
         device_ms_per_request: For each program, its device time per measured request, in milliseconds.
         speculation: Counts of guesses, by name, of a server that guesses.
+        tail: Its slowest 1 %, of a server that explains its requests.
     """
 
     batch_sizes: dict[str, dict[str, int]] = {}
     device_ms_per_request: dict[str, float] = {}
     speculation: dict[str, float] = {}
+    tail: Tail | None = None
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,5 +1,8 @@
-"""Finds out what a server of the Open Inference Protocol did, from the statistics extension; and its guesses, if it guesses."""
+"""Finds out what a server of the Open Inference Protocol did, from the statistics extension; and its guesses and its slowest
+requests, if it tells of them.
+"""
 
+import time
 from collections import defaultdict
 from typing import Any
 
@@ -7,8 +10,8 @@ import httpx
 import msgspec
 
 from dyorc.core.decode_errors import DECODE_ERRORS
-from dyorc.protocol.api_paths import MODEL_STATISTICS, STATISTICS, STATUS, model_path
-from loadgen.results import ServerFigures
+from dyorc.protocol.api_paths import MODEL_STATISTICS, STATISTICS, STATUS, TAIL, model_path
+from loadgen.results import ServerFigures, Tail
 from loadgen.targets.base import TargetSpec
 from loadgen.targets.tls import httpx_verify
 
@@ -51,13 +54,16 @@ class StatisticsWatch:
     def __init__(self, spec: TargetSpec) -> None:
         self._spec = spec
         self._before: Counted | None = None
+        self._began_s = 0.0
 
     def start(self) -> None:
         """Remembers what has been counted so far."""
         self._before = self._ask()
+        self._began_s = time.monotonic()
 
     def stop(self) -> ServerFigures:
         """Returns what has been counted since: batches, and time in programs per request that the server answered meanwhile."""
+        tail = self._tail(time.monotonic() - self._began_s)
         after = self._ask()
         if self._before is None or after is None:
             return ServerFigures()
@@ -74,13 +80,28 @@ class StatisticsWatch:
             batch_sizes=dict(sizes),
             device_ms_per_request={program: ns / _NS_PER_MS / num_requests for program, ns in device_ns.items()},
             speculation={name: value - self._before[2].get(name, 0) for name, value in speculation.items()},
+            tail=tail,
         )
+
+    def _client(self) -> httpx.Client:
+        spec = self._spec
+        return httpx.Client(
+            base_url=spec.url, headers=spec.headers, timeout=_TIMEOUT_S, trust_env=False, verify=httpx_verify(spec)
+        )
+
+    def _tail(self, seconds: float) -> Tail | None:
+        """Returns where the slowest requests of the last seconds spent their time; None if the server does not say."""
+        query = {"workflow": self._spec.model, "share": "0.01", "seconds": f"{seconds:.3f}"}
+        with self._client() as client:
+            try:
+                answer = client.get(TAIL, params=query)
+                return msgspec.json.decode(answer.content, type=Tail) if answer.status_code == 200 else None
+            except (httpx.HTTPError, *DECODE_ERRORS):
+                return None
 
     def _ask(self) -> Counted | None:
         spec = self._spec
-        with httpx.Client(
-            base_url=spec.url, headers=spec.headers, timeout=_TIMEOUT_S, trust_env=False, verify=httpx_verify(spec)
-        ) as client:
+        with self._client() as client:
             try:
                 for path in (STATISTICS, model_path(spec.model, None, MODEL_STATISTICS)):
                     answer = client.get(path)

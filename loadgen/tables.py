@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from loadgen.results import PartsResult, Quantiles, RunResult
+from loadgen.results import PartsResult, Quantiles, RunResult, Tail
 
+_MAX_STAGES = 3
 _HEAD = ("", "rate", "p50 ms", "p90 ms", "p99 ms", "max ms", "goodput %", "req/s", "errors", "wrong", "unanswered")
 
 
@@ -91,11 +92,23 @@ def _latencies(quantiles: Quantiles) -> list[str]:
     return [milliseconds(value) for value in (quantiles.p50, quantiles.p90, quantiles.p99, quantiles.max)]
 
 
+def tail_text(tail: Tail) -> str:
+    """Returns where the slowest requests spent more time than typical ones, in one line: at most three stages."""
+    more = [each for each in tail.stages if each.slowest_ms > each.typical_ms][:_MAX_STAGES]
+    stages = ", ".join(
+        f"{each.stage} {milliseconds(each.slowest_ms)} ms, typically {milliseconds(each.typical_ms)}" for each in more
+    )
+    of_all = f"{tail.num_slowest:,} of {tail.num_requests:,} recorded"
+    return f"the slowest {of_all}, from {milliseconds(tail.from_ms or 0.0)} ms: {stages}"
+
+
 def _remarks(results: Sequence[RunResult]) -> list[str]:
     remarks: list[str] = []
     for result in results:
         most = sorted(result.errors.items(), key=lambda entry: -entry[1])[:5]
         remarks += [f"{result.label}: {number} x {error}" for error, number in most]
+        if result.server.tail is not None and result.server.tail.num_slowest:
+            remarks.append(f"{result.label}: {tail_text(result.server.tail)}")
         if result.client_warning:
             remarks.append(f"warning: {result.label}: {result.client_warning}")
     return remarks

@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -75,8 +74,3 @@ def replica_pids(server: ServerProcess, program: str) -> list[int]:
     """Returns the processes of a program's replicas that are alive, the oldest first."""
     found = re.findall(rf"replica_joined\s.*?\bpid=(\d+) program={re.escape(program)} ", server.output)
     return [int(pid) for pid in dict.fromkeys(found) if psutil.pid_exists(int(pid))]
-
-
-def hear_ctrl_c() -> None:
-    """Lets processes receive Ctrl-C: a shell has what it starts in the background ignore it, which is inherited."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)

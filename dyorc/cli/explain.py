@@ -15,6 +15,7 @@ from rich.text import Text
 from dyorc.cli.repeated_calls import MAX_ALIKE, call_notes, describe_decisions, group_alike
 from dyorc.cli.server_options import DEFAULT_URL, AsJson, Ca, Key, Url, connect, time_of_day
 from dyorc.cli.stacked_table import StackedTable
+from dyorc.system.finite_option import finite
 
 if TYPE_CHECKING:
     from dyorc.client import Client
@@ -37,6 +38,13 @@ _LEGEND = (
 def explain(
     request_id: Annotated[str | None, typer.Argument(help="The request; without it, the slowest ones are listed.")] = None,
     slowest: Annotated[bool, typer.Option("--slowest", help="Explain the slowest request that the server remembers.")] = False,
+    tail: Annotated[
+        bool, typer.Option("--tail", help="Say where the time of the slowest requests went, beside typical ones.")
+    ] = False,
+    share: Annotated[
+        float, typer.Option(callback=finite, min=0.0001, max=0.5, help="With --tail: of the requests, that are the slowest.")
+    ] = 0.01,
+    model: Annotated[str | None, typer.Option(help="With --tail: only requests of this model.")] = None,
     every_call: Annotated[
         bool, typer.Option("--every-call", help="Show each turn of a loop; otherwise its calls are one row.")
     ] = False,
@@ -46,14 +54,18 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Says why a request took so long: where its time went, its batches and who shared them, what was guessed."""
-    if slowest and request_id is not None:
-        raise typer.BadParameter(f"got request {request_id!r} and --slowest, expected one of them")
+    given = [f"request {request_id!r}"] * (request_id is not None) + ["--slowest"] * slowest + ["--tail"] * tail
+    if len(given) > 1:
+        raise typer.BadParameter(f"got {' and '.join(given)}, expected one of them")
     console = Console(soft_wrap=True, highlight=False)  # it asks for the terminal's width now
     with connect(url, key, ca) as client:
         if slowest:
             request_id = _slowest(client)
-        if request_id is None:
-            record: Any = client.requests(order="slowest", limit=_NUM_LISTED)
+        if tail:
+            record: Any = client.tail(model, share=share)
+            shown: list[RenderableType] = tail_table(_printable(record))
+        elif request_id is None:
+            record = client.requests(order="slowest", limit=_NUM_LISTED)
             shown = [_listed(_printable(record))]
         else:
             record = client.request(request_id)
@@ -85,6 +97,20 @@ def _printable(value: Any) -> Any:
             return {_printable(name): _printable(item) for name, item in cast(dict[str, Any], value).items()}
         case _:
             return value
+
+
+def tail_table(tail: dict[str, Any]) -> list[RenderableType]:
+    """Returns what people should see of the slowest requests (`Client.tail`)."""
+    if not tail["num_slowest"]:
+        return [Text("The server remembers no such request that has ended.")]
+    title = f"the slowest {tail['num_slowest']:,} of {tail['num_requests']:,} requests took {tail['from_ms']:.1f} ms or more, "
+    table = StackedTable("stage", *(Column(name, justify="right") for name in ("ms", "typical ms", "more", "cause of")))
+    for each in tail["stages"]:
+        more = each["slowest_ms"] - each["typical_ms"]
+        shown = f"{each['slowest_ms']:.1f}", f"{each['typical_ms']:.1f}", f"{more:+.1f}", str(each["num_caused"] or "")
+        table.add_row(*map(Text, (each["stage"], *shown)))
+    examples = ", ".join(f"{each['request_id']} ({each['duration_ms']:.1f} ms)" for each in tail["slowest"])
+    return [Text(f"{title}half of all {tail['median_ms']:.1f} or less"), table, Text(f"for example {examples}", style="dim")]
 
 
 def _listed(requests: list[dict[str, Any]]) -> Table:

@@ -220,6 +220,19 @@ class AsyncClient:
         """Returns the record of a request that has ended: where its time went, its calls, batches and guesses."""
         return await self._runner.run(self._operations.get_object(request_path(request_id)))
 
+    async def tail(self, workflow: str | None = None, *, share: float = 0.01, seconds: float | None = None) -> dict[str, Any]:
+        """Returns where the time of the slowest requests went, beside typical ones, by the stages of their critical paths.
+
+        Args:
+            workflow: Only requests of this one.
+            share: Of the requests, that are the slowest: above 0, at most 0.5.
+            seconds: Only requests that ended in the last seconds; None: as far as the server remembers.
+
+        Raises:
+            InvalidInputError: If a value is out of its range.
+        """
+        return await self._runner.run(self._operations.tail(workflow, share, seconds))
+
     async def trace(self, seconds: float = 5.0) -> dict[str, Any]:
         """Returns the requests that ended in the last seconds, and their batches, in Chrome's trace format."""
         return await self._runner.run(self._operations.get_object(f"{TRACE}?seconds={seconds:g}"))

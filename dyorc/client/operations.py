@@ -187,6 +187,15 @@ class Operations:
             query["workflow"] = workflow
         return (yield from self.get(f"{api_paths.REQUESTS}?{urlencode(query)}", _requests_decoder)).requests
 
+    def tail(self, workflow: str | None, share: float, seconds: float | None) -> Flow[dict[str, Any]]:
+        """Returns where the time of the slowest requests went."""
+        query: dict[str, str | float] = {"share": share}
+        if workflow is not None:
+            query["workflow"] = workflow
+        if seconds is not None:
+            query["seconds"] = seconds
+        return self.get_object(f"{api_paths.TAIL}?{urlencode(query)}")
+
     def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> Flow[dict[str, Any]]:
         """Sets how many replicas a program has, and returns the state after that."""
         body = msgspec.json.encode({"num_warm": num_warm, "num_parked": num_parked})

@@ -12,8 +12,9 @@ from dyorc.telemetry.details import Json, details, summary
 from dyorc.telemetry.perfetto import Window, trace_events
 from dyorc.telemetry.record import RequestRecord
 from dyorc.telemetry.record_store import MaySee, Order, Query, RecordStore
+from dyorc.telemetry.tail import ProcessTail, merge_tails, tail_of
 
-_LIST, _FIND, _TRACE = "records", "record", "trace"
+_LIST, _FIND, _TRACE, _TAIL = "records", "record", "trace", "tail"
 _BASE_NS = 3_600_000_000_000
 """Times in a trace count from an hour before its window, so that they are small enough to be exact, and not negative."""
 
@@ -36,6 +37,9 @@ class Records:
         self._peers = peers
         peers.answer(_LIST, lambda asked: self._own_list(msgspec.convert(asked["query"], Query), asked["owner"]))
         peers.answer(_FIND, lambda asked: self._own_details(asked["request_id"], asked["owner"]))
+        peers.answer(
+            _TAIL, lambda asked: msgspec.to_builtins(self._own_tail(asked["workflow"], asked["seconds"], asked["owner"]))
+        )
         peers.answer(_TRACE, lambda asked: self._own_trace(msgspec.convert(asked["window"], Window), asked["owner"]))
 
     async def page(self, query: Query, tenant: Tenant) -> Json:
@@ -79,6 +83,19 @@ class Records:
             "otherData": facts | {"seconds": seconds, "missing_cells": list(replies.missing)},
         }
 
+    async def tail(self, workflow: str | None, share: float, seconds: float | None, tenant: Tenant) -> Json:
+        """Returns where the time of the slowest requests went, beside typical ones (`merge_tails`).
+
+        Args:
+            workflow: Only requests of this one; None: of all.
+            seconds: Only requests that ended in the last seconds; None: all of the latest that are remembered.
+        """
+        owner = _owner(tenant)
+        replies = await self._peers.ask(_TAIL, {"workflow": workflow, "seconds": seconds, "owner": owner})
+        each = [self._own_tail(workflow, seconds, owner)]
+        each += [msgspec.convert(reply, ProcessTail) for reply in replies.values.values()]
+        return merge_tails(each, share) | {"workflow": workflow, "missing_cells": list(replies.missing)}
+
     # This process's
 
     def _own_list(self, query: Query, owner: str | None) -> Json:
@@ -86,6 +103,12 @@ class Records:
         held = self._store.usage(may_see)
         requests = [summary(record, self._store, self._peers.number) for record in self._store.select(query, may_see)]
         return {"requests": requests, "num_kept": held.num, "kept_bytes": held.num_bytes}
+
+    def _own_tail(self, workflow: str | None, seconds: float | None, owner: str | None) -> ProcessTail:
+        from_ns = 0 if seconds is None else time.monotonic_ns() - round(seconds * 1e9)
+        records = self._store.latest_since(from_ns, _seen_by(owner))
+        asked_for = [record for record in records if workflow is None or record.workflow == workflow]
+        return tail_of(asked_for, self._store.wrong_guesses)
 
     def _own_details(self, request_id: str, owner: str | None) -> Json | None:
         may_see = _seen_by(owner)

@@ -115,6 +115,12 @@ def critical_path(record: RequestRecord, wrong_guesses: WrongGuesses) -> list[St
     return [piece for piece in pieces if piece.end_ns > piece.start_ns]
 
 
+def stage_times(path: Sequence[StageInterval]) -> dict[RequestStage, int]:
+    """Returns how much of each stage a path has, in nanoseconds and in their usual order, without stages that it lacks."""
+    times = {stage: sum([piece.duration_ns for piece in path if piece.stage is stage]) for stage in RequestStage}
+    return {stage: duration_ns for stage, duration_ns in times.items() if duration_ns}
+
+
 class _Walk:
     """Follows the path of one request."""
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dyorc.engine.request_trace import BatchTrace
-from dyorc.telemetry.critical_path import RequestStage, StageInterval, WrongGuesses, critical_path
+from dyorc.telemetry.critical_path import RequestStage, StageInterval, WrongGuesses, critical_path, stage_times
 from dyorc.telemetry.record import RequestRecord
 
 _MIN_SHARE = 0.05
@@ -37,8 +37,7 @@ def diagnose(record: RequestRecord, wrong_guesses: WrongGuesses) -> Diagnosis:
         wrong_guesses: Batches of wrong guesses that delayed other calls.
     """
     path = critical_path(record, wrong_guesses)
-    stages_ns = {stage: sum([piece.duration_ns for piece in path if piece.stage is stage]) for stage in RequestStage}
-    stages_ns = {stage: duration_ns for stage, duration_ns in stages_ns.items() if duration_ns}
+    stages_ns = stage_times(path)
     cause = max(stages_ns, key=lambda stage: stages_ns[stage], default=RequestStage.ENGINE)
     return Diagnosis(path, stages_ns, cause, _sentences(record, path))
 

@@ -136,14 +136,22 @@ class RecordStore:
             return heapq.nlargest(query.limit, matching, key=_duration_ns)
         return list(islice(matching, query.limit))
 
-    def since(self, from_ns: int, may_see: MaySee) -> list[RequestRecord]:
-        """Returns the records of requests that ended after a time, the latest first."""
+    def latest_since(self, from_ns: int, may_see: MaySee) -> list[RequestRecord]:
+        """Returns the latest records, of requests that ended after a time, the last first: without refused requests, and without
+        slow and failed ones from before, so that each kind has its share."""
         records: list[RequestRecord] = []
         for kept in reversed(self._latest):
             if kept.record.ended_ns < from_ns:
-                return records
+                break
             if may_see(kept.record):
                 records.append(kept.record)
+        return records
+
+    def since(self, from_ns: int, may_see: MaySee) -> list[RequestRecord]:
+        """Returns the records of requests that ended after a time, the latest first."""
+        records = self.latest_since(from_ns, may_see)
+        if self._latest and self._latest[0].record.ended_ns < from_ns:
+            return records
         others = chain(self._retained.records(), (kept.record for kept in self._refused.all()))
         return records + [record for record in others if record.ended_ns >= from_ns and may_see(record)]
 

@@ -38,6 +38,7 @@ def page(results: Sequence[RunResult], *, heading: str = "Load test") -> str:
             _branches(entries),
             _batches(entries),
             _speculation(entries),
+            _tails(entries),
             _errors(entries),
             _what_was_run(entries),
         ],
@@ -206,6 +207,17 @@ def _speculation(entries: Sequence[NamedResult]) -> str:
     shown = _highest_per_label(guessing)
     charts = speculation_charts({entry.name: (entry.style, entry.result.server.speculation) for entry in shown})
     return section("Speculation", paragraph(_CHOSEN, is_soft=True) if len(shown) < len(guessing) else "", *charts)
+
+
+def _tails(entries: Sequence[NamedResult]) -> str:
+    rows = [
+        [entry.name, each.stage, milliseconds(each.slowest_ms), milliseconds(each.typical_ms), f"{each.num_caused:,}"]
+        for entry in entries
+        if (tail := entry.result.server.tail) is not None
+        for each in tail.stages
+    ]
+    head = ["", "stage", "slowest 1 %, ms", "typical, ms", "cause of"]
+    return section("Where the slowest requests spent their time", table(head, rows)) if rows else ""
 
 
 def _errors(entries: Sequence[NamedResult]) -> str:

@@ -181,3 +181,29 @@ async def test_both_clients_ask_for_records(served: Served) -> None:
         assert await client.requests(workflow="other") == []
         assert (await client.request("a/b ü"))["number"] == 1
         assert (await client.trace())["otherData"]["num_requests"] == 2
+
+
+async def test_the_slowest_are_set_beside_typical_ones(served: Served) -> None:
+    here, _ = served.stores
+    for number in range(10, 30):
+        here.take(ended(number, "team"))
+    here.take(ended(9, "team", duration_ms=100))
+    lines = (await run(served, "explain", "--tail")).stdout.splitlines()
+    assert lines[0] == "the slowest 1 of 21 requests took 100.0 ms or more, half of all 20.0 or less"
+    (engine,) = [line for line in lines if line.lstrip().startswith("engine")]
+    assert engine.split()[-1] == "1"
+    assert lines[-1] == "for example r9 (100.0 ms)"
+    answer = json.loads((await run(served, "explain", "--tail", "--share", "0.5", "--json")).stdout)
+    assert answer["num_slowest"] == 11
+    async with AsyncClient(served.url, api_key=served.keys["operator"]) as client:
+        assert await client.tail(share=0.5) == answer
+
+
+async def test_without_requests_there_is_no_tail(served: Served) -> None:
+    assert "remembers no such request" in (await run(served, "explain", "--tail", "--model", "missing")).stdout
+
+
+async def test_one_thing_is_explained_at_a_time(served: Served) -> None:
+    refused = await run(served, "explain", "r1", "--tail")
+    assert refused.exit_code == 2
+    assert "got request 'r1' and --tail, expected one of them" in refused.output

@@ -19,13 +19,16 @@ from loadgen.load import Load
 from loadgen.pool import Pool
 from loadgen.run import run
 from loadgen.server_figures import StatisticsWatch
+from loadgen.tables import tail_text
 from loadgen.targets.base import TargetSpec
 from loadgen.worker import STOPPED, WorkerPlan
 from tests.integration.odd_server import ANSWER, Asked, odd_server, reply
 from tests.integration.stack import running
-from tests.server_process import hear_ctrl_c
+from tests.integration.test_record_routes import Served, ended, served
 from tests.workflows import arithmetic
 from tests.workflows.mirrors import mirrors
+
+__all__ = ["served"]
 
 INPUTS = [{"x": np.full(4, number, np.float32)} for number in range(8)]
 QUADRUPLES = Pool(inputs=INPUTS, answers=[{"output": one["x"] * 4} for one in INPUTS])
@@ -122,6 +125,22 @@ async def test_the_command_prints_its_results(tmp_path: Path) -> None:
         assert json.loads(out)["counts"]["correct"] > 0
 
 
+async def test_the_slowest_of_the_measured_time_are_explained(served: Served) -> None:
+    spec = TargetSpec(protocol="http", url=served.url, model="quadruple", headers={"X-API-Key": served.keys["operator"]})
+    served.twin.is_silent = True  # it has no statistics
+    watch = StatisticsWatch(spec)
+    await asyncio.to_thread(watch.start)
+    for number in range(10, 30):
+        served.stores[0].take(ended(number, "team", workflow="quadruple"))
+    served.stores[0].take(ended(9, "team", duration_ms=100, workflow="quadruple"))
+    served.stores[0].take(ended(8, "team", duration_ms=900))
+    tail = (await asyncio.to_thread(watch.stop)).tail
+    assert tail is not None
+    assert (tail.num_requests, tail.num_slowest, tail.from_ms) == (21, 1, 100)
+    text = tail_text(tail)
+    assert text.startswith("the slowest 1 of 21 recorded, from 100 ms: engine ")
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -155,9 +174,7 @@ async def test_ctrl_c_ends_it_with_its_workers(tmp_path: Path) -> None:
         words = command(
             server.url, "odd", "--rate", "50", "--duration", "60", "--pool", str(tmp_path / "pool.npz"), "--workers", "2"
         )
-        process = await asyncio.create_subprocess_exec(
-            *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=hear_ctrl_c
-        )
+        process = await asyncio.create_subprocess_exec(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         await asyncio.wait_for(asked.wait(), 60)
         process.send_signal(signal.SIGINT)
         _, errors = await asyncio.wait_for(process.communicate(), 60)

@@ -129,6 +129,34 @@ async def test_the_slowest_of_all_processes_come_first(served: Served) -> None:
     assert abs(page["requests"][0]["arrived_s"] + 0.05 - time.time()) < TIMEOUT_S
 
 
+async def test_the_slowest_of_all_processes_are_set_beside_typical_ones(served: Served) -> None:
+    here, there = served.stores
+    for number in range(10, 50):
+        (here if number % 2 else there).take(ended(number, "team"))
+    there.take(ended(9, "team", duration_ms=100, workflow="other"))
+    there.take(ended(2, "guests", duration_ms=60))
+    tail = (await served.get("/tail?share=0.05")).json()
+    assert (tail["num_requests"], tail["num_slowest"], tail["from_ms"], tail["median_ms"]) == (42, 3, 20, 20)
+    assert [one["request_id"] for one in tail["slowest"][:2]] == ["r9", "r2"]
+    assert tail["stages"][0]["stage"] == "engine"
+    assert tail["stages"][0]["slowest_ms"] > tail["stages"][0]["typical_ms"]
+    assert (await served.get("/tail?workflow=other")).json()["num_requests"] == 1
+    assert (await served.get("/tail?workflow=missing")).json()["slowest"] == []
+    assert (await served.get("/tail?seconds=0.000001")).json()["num_requests"] == 0
+    assert (await served.get("/tail", "guest")).json()["num_requests"] == 1
+    served.twin.is_silent = True
+    assert (await served.get("/tail")).json()["missing_cells"] == [1]
+
+
+@pytest.mark.parametrize(
+    "query", ["share=0", "share=0.6", "share=nan", "seconds=0", "seconds=inf", "seconds=1e300", "seconds=nan", "seconds=x"]
+)
+async def test_a_tail_that_is_none_is_refused(served: Served, query: str) -> None:
+    refused = await served.get(f"/tail?{query}")
+    assert refused.status_code == 400
+    assert query.partition("=")[0] in refused.json()["error"]
+
+
 @pytest.mark.parametrize(("order", "key"), [("latest", "ended_s"), ("slowest", "duration_ms")])
 async def test_a_list_goes_on_where_another_ended(served: Served, order: str, key: str) -> None:
     fill(served)

@@ -19,7 +19,6 @@ from dyorc.cli.live_tables import tables
 from dyorc.cli.main import _app as app  # pyright: ignore[reportPrivateUsage]
 from tests.deadlines import TIMEOUT_S
 from tests.integration.test_live import Served, serving
-from tests.server_process import hear_ctrl_c
 
 
 @pytest.fixture
@@ -75,7 +74,7 @@ async def test_on_a_terminal_top_follows_the_server_until_ctrl_c(served: Served)
     command = [sys.executable, "-m", "dyorc.cli.main", "top", "--url", served.url, "--interval", "0.1"]
     environment = os.environ | {"DYORC_API_KEY": served.operator, "TERM": "xterm", "COLUMNS": "150", "LINES": "50"}
     files = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
-    process = await asyncio.to_thread(subprocess.Popen, command, env=environment, preexec_fn=hear_ctrl_c, **files)
+    process = await asyncio.to_thread(subprocess.Popen, command, env=environment, **files)
     os.close(theirs)
     try:
         async with asyncio.timeout(TIMEOUT_S):

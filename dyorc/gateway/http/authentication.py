@@ -31,6 +31,7 @@ from dyorc.protocol.api_paths import (
     RUN_MODEL,
     SERVER,
     STATISTICS,
+    TAIL,
     TRACE,
     UI,
     is_openai,
@@ -42,7 +43,7 @@ _OPEN_FOLDERS = (f"{HEALTH}/", "/docs/", f"{UI}/")
 _MODELS = f"{MODELS}/"
 
 _LISTS = frozenset(
-    {"/", SERVER, MODELS, STATISTICS, REPOSITORY_INDEX, LIVE_NOW, LIVE_EVENTS, LIVE_HISTORY, LIVE_GRAPH, TRACE, MCP}
+    {"/", SERVER, MODELS, STATISTICS, REPOSITORY_INDEX, LIVE_NOW, LIVE_EVENTS, LIVE_HISTORY, LIVE_GRAPH, TAIL, TRACE, MCP}
 )
 """Routes that reveal only a tenant's own models and requests, or none at all."""
 

@@ -8,12 +8,13 @@ from fastapi import FastAPI, Query, Request, Response
 from dyorc.gateway.http.middleware import tenant_of
 from dyorc.gateway.request_records import Records, beyond_ns_of
 from dyorc.protocol import media_types
-from dyorc.protocol.api_paths import REQUESTS, TRACE
+from dyorc.protocol.api_paths import REQUESTS, TAIL, TRACE
 from dyorc.telemetry.record_store import Order, Outcome
 from dyorc.telemetry.record_store import Query as RecordQuery
 
 _MAX_LISTED = 500
 _MAX_TRACE_S = 600.0
+_MAX_TAIL_S = 366 * 86400.0
 
 _Workflow = Annotated[str | None, Query(description="Only requests of this model")]
 _Order = Annotated[Order, Query(description="`latest`, or `slowest`, from first byte to last")]
@@ -26,10 +27,14 @@ _Beyond = Annotated[
     ),
 ]
 _Seconds = Annotated[float, Query(gt=0, le=_MAX_TRACE_S, description="How far back")]
+_Since = Annotated[
+    float | None, Query(gt=0, le=_MAX_TAIL_S, description="How far back, in seconds; by default as far as is remembered")
+]
+_Share = Annotated[float, Query(gt=0, le=0.5, description="Of the requests, that are the slowest")]
 
 
 def add_record_routes(app: FastAPI, records: Records) -> None:
-    """Adds ``/requests``, ``/requests/{request_id}`` and ``/trace``."""
+    """Adds ``/requests``, ``/requests/{request_id}``, ``/tail`` and ``/trace``."""
 
     @app.get(REQUESTS, tags=["requests"])
     async def requests(
@@ -52,6 +57,12 @@ def add_record_routes(app: FastAPI, records: Records) -> None:
         """Everything about a request that has ended: where its time went (`stages`, `diagnosis`), its calls, the
         batches they shared with other requests, decisions and guesses. Times are in milliseconds since its first byte."""
         return _json(await records.get(request_id, tenant_of(request.scope)))
+
+    @app.get(TAIL, tags=["requests"])
+    async def tail(request: Request, workflow: _Workflow = None, share: _Share = 0.01, seconds: _Since = None) -> Response:
+        """Where the time of the slowest requests went, beside typical ones: the middle half. `stages` has the means of both, the
+        largest excess first, and `num_caused`: how many of the slowest owe most of their excess to it."""
+        return _json(await records.tail(workflow, share, seconds, tenant_of(request.scope)))
 
     @app.get(TRACE, tags=["requests"])
     async def trace(request: Request, seconds: _Seconds = 5.0) -> Response:

@@ -1,0 +1,125 @@
+"""The slowest requests beside typical ones: which stages of their critical paths make the difference.
+
+Each process picks from what it remembers, and one merges that: only the picked requests are diagnosed, so asking costs some ten
+milliseconds of each process, however many it remembers.
+"""
+
+import heapq
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from dyorc.telemetry.critical_path import RequestStage, WrongGuesses, critical_path, stage_times
+from dyorc.telemetry.record import RequestRecord
+
+MAX_SLOWEST = 100
+_NUM_TYPICAL = 50
+_NUM_NAMED = 5
+
+
+class TimedRequest(msgspec.Struct, frozen=True):
+    """A request and where its time went, in nanoseconds."""
+
+    request_id: str
+    duration_ns: int
+    stages_ns: dict[RequestStage, int]
+
+
+class ProcessTail(msgspec.Struct, frozen=True):
+    """What one process knows of the requests in question.
+
+    Attributes:
+        num_requests: How many there were.
+        slowest: At most `MAX_SLOWEST` of them.
+        typical: Some of the middle half, evenly spread.
+    """
+
+    num_requests: int
+    slowest: list[TimedRequest]
+    typical: list[TimedRequest]
+
+
+def tail_of(records: Iterable[RequestRecord], wrong_guesses: WrongGuesses) -> ProcessTail:
+    """Returns what a process knows of these requests.
+
+    Args:
+        wrong_guesses: Batches of wrong guesses that delayed other calls.
+    """
+    by_duration = sorted(records, key=lambda record: record.duration_ns)
+    quarter = len(by_duration) // 4
+    middle = by_duration[quarter : len(by_duration) - quarter]
+    step = max(1, len(middle) // _NUM_TYPICAL)
+
+    def timed(record: RequestRecord) -> TimedRequest:
+        stages_ns = stage_times(critical_path(record, wrong_guesses))
+        return TimedRequest(record.origin.request_id, record.duration_ns, stages_ns)
+
+    return ProcessTail(
+        len(by_duration), [timed(record) for record in by_duration[-MAX_SLOWEST:]], [timed(record) for record in middle[::step]]
+    )
+
+
+def merge_tails(tails: Sequence[ProcessTail], share: float) -> dict[str, Any]:
+    """Returns a report for people and programs, as plain values.
+
+    Args:
+        tails: Of all processes.
+        share: Of the requests, the slowest of which are reported: at least one, at most `MAX_SLOWEST`.
+
+    Returns:
+        ``num_requests``; ``num_slowest``, of which the fastest took ``from_ms``; ``median_ms`` of all; ``stages``, those that the
+        slowest exceed the typical requests in most first: the mean ``slowest_ms`` and ``typical_ms`` of each, and
+        ``num_caused``, how many of the slowest exceed the typical in this stage most; ``slowest``, the first few.
+    """
+    num_requests = sum([tail.num_requests for tail in tails])
+    known = [request for tail in tails for request in tail.slowest]
+    num_slowest = min(math.ceil(share * num_requests), MAX_SLOWEST, len(known))
+    slowest = heapq.nlargest(num_slowest, known, key=lambda request: request.duration_ns)
+    weighted = [(request, tail.num_requests / len(tail.typical)) for tail in tails for request in tail.typical]
+    typical_ns = {
+        stage: sum([request.stages_ns.get(stage, 0) * weight for request, weight in weighted]) / num_requests
+        for stage in RequestStage
+        if weighted
+    }
+    caused = Counter(
+        max(RequestStage, key=lambda stage: request.stages_ns.get(stage, 0) - typical_ns[stage]) for request in slowest
+    )
+    stages: list[dict[str, Any]] = [
+        {
+            "stage": str(stage),
+            "slowest_ms": _ms(sum([request.stages_ns.get(stage, 0) for request in slowest]) / len(slowest)),
+            "typical_ms": _ms(typical_ns[stage]),
+            "num_caused": caused[stage],
+        }
+        for stage in RequestStage
+        if slowest
+    ]
+    return {
+        "num_requests": num_requests,
+        "num_slowest": len(slowest),
+        "from_ms": _ms(slowest[-1].duration_ns) if slowest else None,
+        "median_ms": _ms(_median(weighted)) if weighted else None,
+        "stages": sorted([each for each in stages if each["slowest_ms"] or each["typical_ms"]], key=_excess_ms, reverse=True),
+        "slowest": [{"request_id": each.request_id, "duration_ms": _ms(each.duration_ns)} for each in slowest[:_NUM_NAMED]],
+    }
+
+
+def _median(weighted: Sequence[tuple[TimedRequest, float]]) -> float:
+    """Returns the median duration; that of the middle half is that of all."""
+    left = sum([weight for _, weight in weighted]) / 2
+    for request, weight in sorted(weighted, key=lambda pair: pair[0].duration_ns):
+        left -= weight
+        if left <= 0:
+            return request.duration_ns
+    return weighted[-1][0].duration_ns
+
+
+def _excess_ms(stage: dict[str, Any]) -> float:
+    return stage["slowest_ms"] - stage["typical_ms"]
+
+
+def _ms(duration_ns: float) -> float:
+    return round(duration_ns / 1e6, 3)

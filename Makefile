@@ -17,6 +17,8 @@ PIP := flock $(VENV)/.made $(BIN)/pip install --quiet --disable-pip-version-chec
 PIP_INSTALL := DYORC_COMPILE=0 $(PIP)
 # tests/conftest.py says how many processes there are, and what runs in the same one.
 PYTEST_SIDE_BY_SIDE := $(BIN)/python -m pytest -n auto
+# Their servers have many processes each: with more tests at a time, a slow machine misses limits.
+PYTEST_REAL := $(BIN)/python -m pytest -n 3
 DIGITS := examples/digits/weights/large.safetensors
 GUARDED := examples/guarded/weights/generator.safetensors
 CHAT := examples/chat/weights/main.safetensors
@@ -69,7 +71,7 @@ test: $(VENV)/.dev ## Run the tests that run in one process; with `make test-rea
 	$(PYTEST_SIDE_BY_SIDE) -m 'not real and $(USUAL)'
 
 test-real: $(PREPARED) ## Run the tests that need other processes, Ray, a browser, Redis, a second host, trained weights or much time
-	$(PYTEST_SIDE_BY_SIDE) -m 'real and $(USUAL)'
+	$(PYTEST_REAL) -m 'real and $(USUAL)'
 
 test-again: $(VENV)/.dev ## Run again what failed last, one test after another
 	$(BIN)/python -m pytest -v --last-failed --last-failed-no-failures none

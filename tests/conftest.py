@@ -20,6 +20,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests import real
 from tests.shared_folders import own_arena_folder, own_run_folder
+from tests.time_budget import time_budget
 
 _ROOT = Path(__file__).parents[1]
 _MAX_PROCESSES = 8
@@ -47,6 +48,8 @@ def pytest_configure(config: pytest.Config) -> None:
         folder.__enter__()
         config.add_cleanup(functools.partial(folder.__exit__, None, None, None))
     config.pluginmanager.register(real)
+    if (budget := time_budget(config)) is not None:
+        config.pluginmanager.register(budget)
     config.addinivalue_line("markers", "ray: a Ray is started, here or for the whole module")
     config.addinivalue_line("markers", "pure: replaces parts of the engine, which its compiled modules do not allow")
     config.addinivalue_line("markers", "dist: tests what `make dist` has built; runs in `make test-dist` only")

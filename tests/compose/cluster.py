@@ -83,8 +83,12 @@ class Cluster:
             try:
                 self.wait_until(lambda service=service: self.is_healthy(service), f"{service} is healthy")
             except AssertionError as error:
-                late = replace(self, engine=self.engine.within(_END_S))
-                raise AssertionError(f"{error}\n{late.compose('ps')}\n{late.compose('logs', '--tail=40')}") from None
+                raise self.with_logs(error) from None
+
+    def with_logs(self, error: AssertionError) -> AssertionError:
+        """Returns an error that also says how its containers are, and what they logged last."""
+        late = replace(self, engine=self.engine.within(_END_S))
+        return AssertionError(f"{error}\n{late.compose('ps')}\n{late.compose('logs', '--tail=40')}")
 
     def wait_until(self, is_met: Callable[[], object], what: str) -> None:
         """Returns as soon as `is_met` returns something true.
@@ -101,7 +105,10 @@ def cluster(engine: Engine, *profiles: str, override: Path | None = None, **vari
     files = [ROOT / "docker-compose.yml", *([] if override is None else [override])]
     started = Cluster(engine, files, {"COMPOSE_PROFILES": ",".join(profiles), **variables})
     try:
-        started.compose("up", "--detach")
+        try:
+            started.compose("up", "--detach")
+        except AssertionError as error:
+            raise started.with_logs(error) from None
         yield started
     finally:
         with contextlib.suppress(AssertionError, subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""Ends a run of tests in time: with `DYORC_TEST_MINUTES=20`, hardly a test begins after twenty minutes, and the summary says so.
+"""Ends a run of tests in time: with `MINUTES_OF_TESTS=20`, hardly a test begins after twenty minutes, and the summary says so.
 What has run decides the status. For CI, whose machines differ threefold in speed.
 """
 
@@ -10,7 +10,8 @@ from _pytest.terminal import TerminalReporter
 
 from dyorc.core.counts import count
 
-MINUTES = "DYORC_TEST_MINUTES"
+MINUTES = "MINUTES_OF_TESTS"
+"""Not `DYORC_...`: servers that tests start refuse such a variable if it is no setting."""
 
 
 class TimeBudget:

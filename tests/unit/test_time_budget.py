@@ -24,7 +24,7 @@ def _run(folder: Path, minutes: str, *options: str, fails: bool = False) -> tupl
         f"import pytest\n@pytest.mark.parametrize('n', range(50))\ndef test_it(n):\n    assert not {fails}\n"
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(folder)]
-    environment = {**os.environ, "PYTHONPATH": str(_ROOT), "DYORC_TEST_MINUTES": minutes}
+    environment = {**os.environ, "PYTHONPATH": str(_ROOT), "MINUTES_OF_TESTS": minutes}
     done = subprocess.run(
         [*command, *options, str(folder)], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120
     )
@@ -56,4 +56,4 @@ def test_without_a_budget_all_tests_run(tmp_path: Path) -> None:
 def test_a_budget_that_is_none_is_refused(tmp_path: Path, minutes: str) -> None:
     status, text = _run(tmp_path, minutes)
     assert status == 4
-    assert f"DYORC_TEST_MINUTES is '{minutes}', expected a number of minutes above 0" in text
+    assert f"MINUTES_OF_TESTS is '{minutes}', expected a number of minutes above 0" in text

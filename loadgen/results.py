@@ -60,7 +60,7 @@ class TailStage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tail(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the time of the slowest requests went, of those that the server has recorded.
+    """Where the time of the slowest recorded requests went.
 
     Attributes:
         from_ms: What the fastest of the slowest took; None without requests.

@@ -42,7 +42,10 @@ def explain(
         bool, typer.Option("--tail", help="Say where the time of the slowest requests went, beside typical ones.")
     ] = False,
     share: Annotated[
-        float, typer.Option(callback=finite, min=0.0001, max=0.5, help="With --tail: of the requests, that are the slowest.")
+        float,
+        typer.Option(
+            callback=finite, min=0.0001, max=0.5, help="With --tail: the fraction of requests that count as the slowest."
+        ),
     ] = 0.01,
     model: Annotated[str | None, typer.Option(help="With --tail: only requests of this model.")] = None,
     every_call: Annotated[

@@ -225,7 +225,7 @@ class AsyncClient:
 
         Args:
             workflow: Only requests of this one.
-            share: Of the requests, that are the slowest: above 0, at most 0.5.
+            share: How many of the requests count as the slowest, as a fraction: above 0, at most 0.5.
             seconds: Only requests that ended in the last seconds; None: as far as the server remembers.
 
         Raises:

@@ -67,11 +67,11 @@ def merge_tails(tails: Sequence[ProcessTail], share: float) -> dict[str, Any]:
 
     Args:
         tails: Of all processes.
-        share: Of the requests, the slowest of which are reported: at least one, at most `MAX_SLOWEST`.
+        share: How many of the requests count as the slowest, as a fraction: at least one, at most `MAX_SLOWEST`.
 
     Returns:
-        ``num_requests``; ``num_slowest``, of which the fastest took ``from_ms``; ``median_ms`` of all; ``stages``, those that the
-        slowest exceed the typical requests in most first: the mean ``slowest_ms`` and ``typical_ms`` of each, and
+        ``num_requests``; ``num_slowest``; ``from_ms``, the shortest duration among the slowest; ``median_ms`` of all; ``stages``,
+        the largest excess of the slowest over the typical requests first: the mean ``slowest_ms`` and ``typical_ms`` of each, and
         ``num_caused``, how many of the slowest exceed the typical in this stage most; ``slowest``, the first few.
     """
     num_requests = sum([tail.num_requests for tail in tails])

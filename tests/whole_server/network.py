@@ -255,7 +255,7 @@ class VirtualListener:
 
 
 class VirtualSocket:
-    """Stands for a bound or connected socket.
+    """A bound or connected socket.
 
     Attributes:
         is_readable: Returns whether something has come that nobody has read, or the end.

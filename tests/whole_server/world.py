@@ -51,7 +51,7 @@ class VirtualProcess:
         exit: How it ended; empty before.
         on_end: Called when it is dead, in the order of adding.
         on_stop: Called when it is stopped.
-        locks: Those that it holds, each with a ``release``; in order.
+        locks: What it holds, each with a ``release``; in order.
     """
 
     def __init__(self, name: str, pid: int) -> None:

@@ -30,7 +30,7 @@ _Seconds = Annotated[float, Query(gt=0, le=_MAX_TRACE_S, description="How far ba
 _Since = Annotated[
     float | None, Query(gt=0, le=_MAX_TAIL_S, description="How far back, in seconds; by default as far as is remembered")
 ]
-_Share = Annotated[float, Query(gt=0, le=0.5, description="Of the requests, that are the slowest")]
+_Share = Annotated[float, Query(gt=0, le=0.5, description="How many of the requests count as the slowest, as a fraction")]
 
 
 def add_record_routes(app: FastAPI, records: Records) -> None:

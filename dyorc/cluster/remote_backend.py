@@ -278,7 +278,7 @@ class RemoteBackend:
             case EffectAhead(number=number, requests=requests):
                 for request_id in requests:
                     if (pending := self._pending.get(request_id)) is not None:
-                        pending.has_effect = True
+                        pending.announce_effect()
                 self._send(EffectAck(number))
             case OffersUpdate(offers=offers, deployed=deployed):
                 self.control.deployed = deployed

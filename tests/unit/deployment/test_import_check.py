@@ -1,5 +1,6 @@
 """Targets that are tried in a process of their own."""
 
+import os
 from pathlib import Path
 
 import psutil
@@ -69,6 +70,15 @@ async def test_code_of_megabytes_is_loaded_however_much_it_prints(tmp_path: Path
     probe = await check_import(f"{tmp_path}/app.py:flow", 60)
     assert probe.bundle is not None
     assert len(probe.bundle.modules["app"].text) == len(text)
+
+
+async def test_an_import_gives_way_to_the_server(tmp_path: Path) -> None:
+    seen = "import os\n" + f"open({str(tmp_path / 'seen')!r}, 'w').write(f'{{os.getpriority(os.PRIO_PROCESS, 0)}} {{os.getsid(0)}}')\n"
+    (tmp_path / "app.py").write_text(_APP + seen)
+    await check_import(f"{tmp_path}/app.py:flow", 60)
+    niceness, session = map(int, (tmp_path / "seen").read_text().split())
+    assert niceness == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 10)
+    assert session == os.getsid(0)  # niceness counts only among the processes of a session
 
 
 async def test_what_an_import_has_started_ends_with_it(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, TypeAlias, get_args
 
 from dyorc.authoring.program import Program
-from dyorc.config import EngineConfig, SpeculationConfig
+from dyorc.config import EngineConfig, QueueDisciplineName, SpeculationConfig
 from dyorc.engine.engine import Engine
 from dyorc.errors import InvalidInputError
 from dyorc.simulation.plain_evaluation import OraclePredictor
@@ -14,7 +14,7 @@ from dyorc.simulation.timer_batching import TimerScheduler
 MakeEngine: TypeAlias = Callable[[Sequence[Program], int], Engine]
 """Makes an engine from programs and a seed."""
 
-DISCIPLINES: tuple[str, ...] = get_args(EngineConfig.model_fields["queue_discipline"].annotation)
+DISCIPLINES: tuple[str, ...] = get_args(QueueDisciplineName)
 """The queue disciplines, by their names in the settings."""
 ORACLE = "oracle"
 """The policy that the others are compared with."""
@@ -85,4 +85,7 @@ def policy(name: str) -> MakeEngine:
             return partial(timer_engine, wait_s=float(rest))
     except ValueError:
         pass
-    raise InvalidInputError(f"there is no policy {name!r}; there are {', '.join(POLICIES)}, and timer:SECONDS, and speculate:DISCIPLINE with one of {', '.join(DISCIPLINES)}")
+    raise InvalidInputError(
+        f"there is no policy {name!r}; there are {', '.join(POLICIES)}, timer:SECONDS, and speculate:DISCIPLINE with one of "
+        f"{', '.join(DISCIPLINES)}"
+    )

@@ -1,7 +1,7 @@
 """What the scheduler knows about a request: priority, tenant, budget for guesses."""
 
 from collections.abc import Callable, Hashable
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -45,9 +45,7 @@ class QueueOrder(msgspec.Struct, frozen=True, order=True, gc=False):
 
 
 WorkMark: TypeAlias = tuple[str, str, int]
-"""What the work that follows a call is learned by: workflow, program, and the number of bits of the number of its request's calls."""
-NO_WORK: Final[list[tuple[WorkMark, int]]] = []
-"""In place of the marks of a request from which nothing is learned; it stays empty."""
+"""What the work that follows a call is learned by: workflow, program, and how many calls its request has made, in bits."""
 
 
 class RequestContext(msgspec.Struct, eq=False, gc=False):
@@ -69,7 +67,7 @@ class RequestContext(msgspec.Struct, eq=False, gc=False):
         keeper: Gets its journal when it ends; None: nothing does.
         may_lag: Whether its calls may be due later than `order` says: its deadline is not near.
         attained_ns: The time that replicas have spent on it, if there is a queue discipline.
-        marks: For some of its calls, `attained_ns` when they became ready.
+        marks: For its first calls, `attained_ns` when they became ready; None without a discipline, or before the first.
         can_be_dropped: Whether the request may be failed because it will be late: it is not answered and has had no effect.
     """
 
@@ -89,7 +87,7 @@ class RequestContext(msgspec.Struct, eq=False, gc=False):
     can_be_dropped: bool = True
     may_lag: bool = True
     attained_ns: int = 0
-    marks: list[tuple[WorkMark, int]] = NO_WORK
+    marks: list[tuple[WorkMark, int]] | None = None
 
     def request_info(self) -> RequestInfo:
         """Returns what code may know of the request; always the same object."""

@@ -8,25 +8,22 @@ none: these keep their meaning.
 Work is replicas' time: a call's part of the time of its batch. What follows a call is estimated from earlier requests of its
 workflow that had made about as many calls when they called this program, so a wide fan-out tells itself from a narrow one.
 
-Source: a request's size counts as lateness in the boost policies of Yu and Scully ("Strongly tail-optimal scheduling in the
-light-tailed M/G/1", SIGMETRICS 2024); least attained service: Nuyens and Wierman ("The foreground-background queue: a survey",
-Performance Evaluation 2008).
+Source: sizes move arrivals in the boost policies of Yu and Scully ("Strongly tail-optimal scheduling in the light-tailed M/G/1",
+POMACS 2024); least attained service: Nuyens and Wierman ("The foreground-background queue: a survey", Performance Evaluation
+2008).
 """
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 from dyorc.config import EngineConfig
 from dyorc.engine.estimators import Average
 from dyorc.engine.model.program_call import Call
-from dyorc.engine.model.request_context import NO_WORK, QueueOrder, RequestContext, WorkMark
+from dyorc.engine.model.request_context import QueueOrder, RequestContext, WorkMark
 from dyorc.errors import InternalError
 
 _MAX_MARKS = 64
 """Calls of one request from which the estimates learn: its first ones."""
-_NUM_FIRST: Final = 256
-"""All of so many first requests are learned from, then one of `_SAMPLED`."""
-_SAMPLED: Final = 8
 _NS_PER_S = 1e9
 
 
@@ -89,7 +86,6 @@ class CallPlacer:
         self._discipline = discipline
         self._max_lag_ns = max_lag_ns
         self._left_ns: dict[WorkMark, Average] = {}
-        self._num_learned = 0
 
     def place(self, call: Call, now_ns: int) -> QueueOrder:
         """Returns the place of a certain call that becomes ready now."""
@@ -98,9 +94,9 @@ class CallPlacer:
         if not context.may_lag or call.restores is not None:
             return order
         mark = (context.record.name, call.callee.name, request.num_calls.bit_length())
-        if context.marks is NO_WORK and (self._num_learned < _NUM_FIRST or not context.number % _SAMPLED):
+        if context.marks is None:
             context.marks = []
-        if context.marks is not NO_WORK and len(context.marks) < _MAX_MARKS:
+        if len(context.marks) < _MAX_MARKS:
             context.marks.append((mark, context.attained_ns))
         average = self._left_ns.get(mark)
         lag_ns = self._discipline.lag_ns(call, 0.0 if average is None else average.value, now_ns)
@@ -115,14 +111,12 @@ class CallPlacer:
 
     def request_answered(self, context: RequestContext) -> None:
         """Learns from a request what followed its calls."""
-        marks, context.marks = context.marks, NO_WORK
-        if marks:
-            self._num_learned += 1
-        for mark, attained_ns in marks:
+        for mark, attained_ns in context.marks or ():
             average = self._left_ns.get(mark)
             if average is None:
                 average = self._left_ns[mark] = Average()
             average.add(context.attained_ns - attained_ns)
+        context.marks = None
 
     def forget(self, workflow: str) -> None:
         """Forgets what followed the calls of a workflow."""

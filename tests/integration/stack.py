@@ -58,6 +58,11 @@ from dyorc.transport.arena_file import sweep
 from dyorc.transport.cluster_network import NodeNetwork
 from tests.deadlines import TIMEOUT_S, wait_until_async
 from tests.shared_folders import arena_folder
+
+if os.environ.get("TRY_HTTP2"):
+    from dyorc.gateway.grpc.http2_server import Http2Server as _GRPC_SERVER
+else:
+    _GRPC_SERVER = GrpcServer
 from tests.two_hosts import Host
 
 FAST_LINK = LinkConfig(heartbeat_interval_s=0.2, heartbeat_timeout_s=3.0, announce_interval_s=0.05)
@@ -240,7 +245,7 @@ async def running(
         found = Stack(repertoire, orchestrator, address, link, transport, client, service, network)
         found.records = records
         if grpc:
-            found.grpc_address = (await stack.enter_async_context(GrpcServer(service, gateway))).address
+            found.grpc_address = (await stack.enter_async_context(_GRPC_SERVER(service, gateway))).address
         stack.push_async_callback(found.close)
         for program in repertoire.programs:
             for _ in range(num_replicas):

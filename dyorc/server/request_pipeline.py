@@ -194,7 +194,7 @@ def grpc_server(service: InferenceService, config: GatewayConfig, *, is_port_sha
         MissingLibraryError: If the setting `gateway.grpc_server` needs one that is not installed.
     """
     if config.grpc_server == "nghttp2" and not config.tls_certificate_file:
-        require("http2", "the setting gateway.grpc_server", "or set it to grpcio")
+        require("nghttp", "the setting gateway.grpc_server", "or set it to grpcio")
         from dyorc.gateway.grpc.http2_server import Http2Server
 
         return Http2Server(service, config, is_port_shared=is_port_shared)

@@ -22,7 +22,7 @@ _MODULES: Mapping[str, tuple[str, ...]] = {
     ),
     "simulation": ("matplotlib",),
     "mcp": ("mcp",),
-    "http2": ("ngh2",),
+    "nghttp": ("ngh2",),
 }
 """By extra, the modules that it installs."""
 

@@ -18,6 +18,8 @@ from urllib.parse import quote
 
 import grpc
 
+from dyorc.gateway.grpc.inference_calls import EOF
+
 _HEAD_BYTES = 5
 _UNITS_S = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
@@ -45,7 +47,7 @@ class CallError(Exception):
         return trailers_of(self.code, self.details, self.trailing_metadata)
 
 
-class Stream(Protocol):
+class CallStream(Protocol):
     """The stream of a call."""
 
     def acknowledge(self, num_bytes: int) -> None:
@@ -66,7 +68,7 @@ class Http2Call:
         is_streaming: Whether its messages are read one by one, and held back by the client meanwhile.
     """
 
-    def __init__(self, stream: Stream, headers: Headers, max_message_bytes: int, *, is_streaming: bool) -> None:
+    def __init__(self, stream: CallStream, headers: Headers, max_message_bytes: int, *, is_streaming: bool) -> None:
         self._stream = stream
         self._headers = headers
         self._max_message_bytes = max_message_bytes
@@ -183,7 +185,7 @@ class Http2Call:
         """Returns the next message; grpc.aio's `EOF` after the last."""
         while not self._messages:
             if self._is_over:
-                return grpc.aio.EOF
+                return EOF
             self._arrived.clear()
             await self._arrived.wait()
         message = self._messages.popleft()

@@ -1,9 +1,8 @@
-# pyright: basic
-# grpcio ships no types.
+# pyright: basic, reportMissingImports=false
+# grpcio ships no types, and the extra nghttp may be missing.
 """A gRPC server on connections of our own: nghttp2 reads and writes HTTP/2, by its binding ngh2; calls run on the event loop.
 
-It answers what `GrpcServer` answers, by the same handlers, for a quarter of the processor time (docs/decisions/0120-http2.md).
-It has no TLS.
+It answers what `GrpcServer` answers, by the same handlers, for less processor time (docs/decisions/0120-http2.md). It has no TLS.
 """
 
 import asyncio
@@ -33,10 +32,10 @@ _STREAM_WINDOW_BYTES, _CONNECTION_WINDOW_BYTES = 2**20, 4 * 2**20
 _MAX_METADATA_BYTES = 16 * 2**10
 _MAX_UNSENT_BYTES = 2**20
 """A stream with more waits before its next message."""
-_FIRST_CALL_S, _IDLE_S, _PING_S = 10.0, 600.0, 60.0
+_GREETING_S, _IDLE_S, _PING_S = 10.0, 600.0, 60.0
 _RESPONSE = ((b":status", b"200"), (b"content-type", b"application/grpc"))
 _OK = ((b"grpc-status", b"0"),)
-_NO_ERROR, _CANCEL = 0, 8
+_NO_ERROR = 0
 _SETTINGS = {3: _MAX_STREAMS, 4: _STREAM_WINDOW_BYTES, 6: _MAX_METADATA_BYTES}
 _CONFIGURATION = ngh2.Configuration(auto_window_update=False, max_inbound_header_list_size=_MAX_METADATA_BYTES)
 
@@ -114,16 +113,17 @@ class _Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._http2 = ngh2.Connection(ngh2.Role.SERVER, _CONFIGURATION)
         self._calls: dict[int, _Stream] = {}
-        self._is_paused = self._is_due = self._is_pinged = False
+        self._is_paused = self._is_due = self._is_pinged = self._is_greeted = False
         self._heard_s = self._loop.time()
         self._can_send = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._handlers: dict[type, Callable[[Any], None]] = {
+            ngh2.SettingsReceived: self._greet,
             ngh2.RequestReceived: self._begin,
             ngh2.DataReceived: self._receive,
             ngh2.TrailersReceived: lambda event: self._end_input(event.stream_id),
-            ngh2.StreamReset: lambda event: self._cancel(event.stream_id),
-            ngh2.StreamClosed: lambda event: self._cancel(event.stream_id),
+            ngh2.StreamReset: lambda event: self._forget(event.stream_id),
+            ngh2.StreamClosed: lambda event: self._forget(event.stream_id),
         }
 
     @property
@@ -139,14 +139,14 @@ class _Connection(asyncio.Protocol):
         self._http2.initiate_connection(_SETTINGS)
         self._http2.set_local_window_size(_CONNECTION_WINDOW_BYTES)
         self.flush()
-        self._timer = self._loop.call_later(_FIRST_CALL_S, self._check_first_call)
+        self._timer = self._loop.call_later(_GREETING_S, self._check_greeting)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._all.discard(self)
         if self._timer is not None:
             self._timer.cancel()
         for stream_id in list(self._calls):
-            self._cancel(stream_id)
+            self._forget(stream_id)
 
     def data_received(self, data: bytes) -> None:
         self._heard_s, self._is_pinged = self._loop.time(), False
@@ -157,7 +157,8 @@ class _Connection(asyncio.Protocol):
                     handle(event)
         except ngh2.NGH2Error as error:
             _log.debug("http2_refused", error=str(error))
-            self.flush()
+            with contextlib.suppress(ngh2.NGH2Error):  # it may say goodbye, or nothing any longer
+                self.flush()
             self._transport.close()
             return
         self.flush()
@@ -205,9 +206,11 @@ class _Connection(asyncio.Protocol):
 
     # Clients that are silent
 
-    def _check_first_call(self) -> None:
-        self._timer = None
-        if not self._http2.remote_settings:
+    def _greet(self, event: Any) -> None:
+        self._is_greeted = True
+
+    def _check_greeting(self) -> None:
+        if not self._is_greeted:
             self._transport.abort()
             return
         self._timer = self._loop.call_later(_PING_S, self._look)
@@ -284,6 +287,10 @@ class _Connection(asyncio.Protocol):
                 self._http2.send_response(stream_id, [*_RESPONSE, *error.trailers], end_stream=True)
         self.flush_soon()
 
+    def has(self, stream_id: int) -> bool:
+        """Returns whether a call has neither been answered nor given up."""
+        return stream_id in self._calls
+
     def finish(self, stream_id: int) -> None:
         """Forgets a call that was answered."""
         if (stream := self._calls.pop(stream_id, None)) is not None and stream.timer is not None:
@@ -296,9 +303,6 @@ class _Connection(asyncio.Protocol):
             if stream.task is not None:
                 stream.task.cancel()
             self._can_send.set()
-
-    def _cancel(self, stream_id: int) -> None:
-        self._forget(stream_id)
 
     def _expire(self, stream_id: int) -> None:
         stream = self._calls[stream_id]
@@ -358,7 +362,8 @@ class _Stream:
         except ngh2.NGH2Error as error:  # the client has gone
             _log.debug("answer_not_sent", error=str(error))
         except asyncio.CancelledError:
-            self._connection.refuse(self._stream_id, CallError(grpc.StatusCode.CANCELLED, ""), has_begun=self.has_begun)
+            if self._connection.has(self._stream_id):  # the server stops
+                self._connection.refuse(self._stream_id, CallError(grpc.StatusCode.CANCELLED, ""), has_begun=self.has_begun)
             raise
         except Exception as error:
             _log.error("request_crashed", exc_info=error)

@@ -1,11 +1,12 @@
 """Futures: the places where values appear, and what waits for them."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from dyorc.authoring.ref import Ref
-from dyorc.core.arrays import apply_views, read_only, same_array
+from dyorc.authoring.spec import TensorSpec
+from dyorc.core.arrays import apply_views, as_value, read_only, same_array
 from dyorc.core.tensor import DType, Index, TensorRef
 from dyorc.errors import DyOrcError
 
@@ -182,6 +183,18 @@ def read_ref(ref: Ref) -> Any:
 
 
 _READ = "a value that is awaited"
+
+
+def read_refs(refs: Sequence[Ref]) -> list[Any]:
+    """Returns the values of refs whose futures are at hand, each as `read_ref` does."""
+    values: list[Any] = []
+    for ref in refs:
+        future: Future = ref.future
+        if ref.field is None or ref.views or type(ref.outputs.tensors[ref.field]) is not TensorSpec:
+            values.append(read_ref(ref))
+        else:
+            values.append(as_value(future.array(ref.field)))
+    return values
 
 
 def read_array(ref: Ref) -> Any:

@@ -18,7 +18,7 @@ from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.stream import END_OF_STREAM, NextPart, Stream
 from dyorc.authoring.workflow import Workflow
 from dyorc.core.request import RequestInfo
-from dyorc.engine.model.futures import FAILED, PENDING, READY, Argument, Outcome, read_array, read_ref
+from dyorc.engine.model.futures import FAILED, PENDING, READY, Argument, Outcome, read_array, read_ref, read_refs
 from dyorc.engine.model.journal import BranchPoint, Entry, StepInterrupted, StreamPart
 from dyorc.engine.model.part_list import PartList, StreamArgument
 from dyorc.engine.model.request_tree import Task
@@ -210,7 +210,7 @@ class ExecutionPath:
                         return self._misuse(f"gathers a Ref {OF_ANOTHER}")
                     if ref.outputs.has_residents and (why := refusal_to_read(ref, "awaits")):
                         return self._misuse(why)
-                return self._values(refs) or self._failure(refs) or ([read_ref(ref) for ref in refs],)
+                return self._values(refs) or self._failure(refs) or (read_refs(refs),)
             case Yielded(value=value):
                 return self._yield(value)
             case Stream():

@@ -13,7 +13,7 @@ import msgspec
 
 from dyorc.core.tensor import TensorRef
 from dyorc.engine.actions import Action
-from dyorc.engine.model.futures import FAILED, Future, Waiter
+from dyorc.engine.model.futures import FAILED, Future, Waiter, fill_all
 from dyorc.engine.model.part_list import Cell, PartList
 from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.model.request_tree import Needer, Request, Restoration
@@ -180,9 +180,9 @@ class Turn:
 
     def settle_all(self, calls: Sequence[Call], outputs: Sequence[tuple[TensorRef, ...]]) -> None:
         """Settles the futures of calls with their values."""
-        for call, tensors in zip(calls, outputs, strict=True):
-            call.future.fill(tensors)
-            self.settled.append(call.future)
+        futures = [call.future for call in calls]
+        fill_all(futures, outputs)
+        self.settled.extend(futures)
 
     def fail(self, future: Future, error: DyOrcError) -> None:
         """Settles a future with an error."""

@@ -112,11 +112,19 @@ class CallLifecycle:
         try:
             operands: list[TensorRef] = []
             for argument in call.arguments:
-                operands.append(argument.resolve() if argument.views else argument.future.tensors[argument.field])
+                tensor = argument.future.tensors[argument.field]
+                for index in argument.views:
+                    tensor = tensor.view(index)
+                operands.append(tensor)
             call.operands = tuple(operands)
+            is_alike = like is not None and call.statics is like.statics
+            if like is not None and is_alike:
+                for mine, theirs in zip(operands, like.operands, strict=True):
+                    if mine.dtype is not theirs.dtype or mine.shape != theirs.shape:
+                        is_alike = False
             if call.chain:
                 call.batch_key = call.call_id, ()  # it runs alone
-            elif like is not None and _has_shapes_of(call, like):
+            elif like is not None and is_alike:
                 call.batch_key = like.batch_key
                 call.cost = like.cost
             else:
@@ -316,16 +324,6 @@ class CallLifecycle:
             return
         call.wait()
         self.make_ready(call)
-
-
-def _has_shapes_of(call: Call, other: Call) -> bool:
-    """Returns whether a call has the statics of another of its program, and tensors of the same types and shapes."""
-    if call.statics is not other.statics:
-        return False
-    for mine, theirs in zip(call.operands, other.operands, strict=True):
-        if mine.dtype is not theirs.dtype or mine.shape != theirs.shape:
-            return False
-    return True
 
 
 def _refusal(call: Call, error: Exception) -> DyOrcError:

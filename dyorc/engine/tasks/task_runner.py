@@ -4,7 +4,7 @@ A request is a tree of tasks: its workflow, and the workflows that one calls. Th
 `Dispatcher` and finds in `Turn.ended` how they ended.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from dyorc.authoring.program import Program
@@ -204,6 +204,10 @@ class TaskRunner:
                         complete.append(dependent)
             producer = future.producer
             if producer is not None and producer.future is future:  # a part ends nothing
+                if isinstance(producer, Call) and not producer.streams and producer.parts is None:
+                    request = producer.segment.task.request
+                    if not (request.has_stored or request.num_effects):
+                        continue
                 self._entry_ended(producer)
         if complete:
             self._calls.make_all_ready(complete)
@@ -315,6 +319,36 @@ class TaskRunner:
             request.yielding[call] = None
         return call
 
+    def make_entries(
+        self,
+        path: ExecutionPath,
+        callee: Program | Workflow,
+        rows: Sequence[tuple[Argument, ...]],
+        statics: tuple[StaticValue, ...],
+    ) -> list[Entry] | None:
+        """Returns an entry for each of several calls or tasks that are new to a journal; None if one may be refused, or they
+        yield or leave residents."""
+        segment = path.segment
+        request = segment.task.request
+        number, num_before = len(rows), request.num_calls + (0 if segment.is_certain else request.num_guessed)
+        if callee.is_streaming or callee.signature.outputs.has_residents or num_before + number > self._max_calls:
+            return None
+        if isinstance(callee, Workflow):
+            try:
+                _check_programs(callee)
+            except WorkflowError:
+                return None
+            entries: list[Entry] = [Task(request, callee, arguments, statics, segment) for arguments in rows]
+        elif self._programs.get(callee.name) is callee or callee in self.twins:
+            entries = [Call(callee, arguments, statics, segment) for arguments in rows]
+        else:
+            return None
+        if segment.is_certain:
+            request.num_calls += number
+        else:
+            request.num_guessed += number
+        return entries
+
     def _too_many_calls(self, callee: Program | Workflow) -> WorkflowLimitError:
         return WorkflowLimitError(
             f"the request made more than {self._max_calls} calls (engine.max_calls_per_request), the last of {callee.name!r}"
@@ -343,9 +377,10 @@ class TaskRunner:
                     self._finish(task, stop)
         elif isinstance(stop, Blocked):
             for future in stop.pending:
-                future.add_waiter(path)
+                future.dependents.append(path)
                 if future.producer is not None and future.producer.parts is not None:
                     self._turn.want(future)
+            path.num_awaited += len(stop.pending)
             for future in stop.unfetched:
                 self.fetches.fetch(path, future)
         # otherwise the decision continues its task, or the consumer by taking parts

@@ -50,7 +50,7 @@ class FleetContext:
         post, flush: See `Fleet.running`.
         notes: Notes what runs; None if no other process reads that.
         watch: Interrupts batches that block the loop.
-        devices: What programs keep on devices.
+        devices: What programs keep on devices; None: nothing.
     """
 
     node: str
@@ -64,7 +64,7 @@ class FleetContext:
     flush: Callable[[], None]
     notes: CrashNotes | None = None
     watch: BatchWatchdog
-    devices: DeviceTensors
+    devices: DeviceTensors | None = None
 
 
 _numbers = count(1)
@@ -126,7 +126,7 @@ class HostedProgram:
         residents = None if group is None else group.residents
         outbox = Outbox(tensors.exchange.arena, tensors.inline_limit_bytes)
         on_device: tuple[bool, ...] = ()
-        if executor.device is not None:
+        if executor.device is not None and context.devices is not None:
             executor.device.is_keeping = True
             on_device = tuple(map(is_movable, program.signature.inputs))
             may_move = False  # waiting for the device would block the loop

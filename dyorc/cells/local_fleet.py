@@ -353,7 +353,7 @@ class LocalFleet:
             "num_batches_inline": sum(each.num_inline for each in hosted),
             "num_batches_on_threads": sum(each.num_on_thread for each in hosted),
             "num_batches_run_again": sum(each.num_run_again for each in hosted),
-            **self._context.devices.report(),
+            **({} if self._context.devices is None else self._context.devices.report()),
             **self._groups.report(),
         }
 

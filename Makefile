@@ -37,7 +37,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help chart chart-golden dist test-dist images compose-test demo demo-chat demo-guarded demo-ocr demo-retrieval demo-router demo-speech screenshots prepare test test-pythons test-real test-again test-slow test-quick test-compiled test-compiled-quick compile compiled pure fuzz lint lint-macos format protos docs docs-serve docs-picture docs-metrics docs-packages docs-reference schema
-.PHONY: simulate-server simulate-day soak simulate-mutants test-moving equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-streams bench-openai bench-chat bench-gateway bench-asgi bench-hostile
+.PHONY: simulate-server simulate-day soak simulate-mutants test-moving equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-startup bench-engine bench-guarded bench-transport bench-chain bench-streams bench-openai bench-chat bench-gateway bench-asgi bench-hostile
 .PHONY: sizes first-answer
 .PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-chat chaos-compose chaos-histories chaos-hosts clean conformance conformance-doors bench bench-full bench-loadgen peers power-cuts storm
 
@@ -120,7 +120,7 @@ compiled: $(VENV)/.demo ## Compile the engine unless that is done; without a C c
 
 # What shows or measures DyOrc runs it as wheels and images have it; tests run the files, which are the reference.
 demo demo-chat demo-guarded demo-ocr demo-router demo-retrieval demo-speech: compiled
-bench bench-full bench-devices bench-devices-quick bench-overhead bench-telemetry bench-update bench-engine bench-guarded: compiled
+bench bench-full bench-devices bench-devices-quick bench-overhead bench-telemetry bench-update bench-engine bench-guarded bench-startup: compiled
 bench-chain bench-streams bench-openai bench-chat bench-gateway bench-asgi bench-hostile bench-answers bench-overload: compiled
 bench-tenants bench-scaleout bench-scaling-live: compiled
 test test-real test-slow test-quick bench-calls: pure
@@ -255,6 +255,9 @@ bench-engine: $(VENV)/.demo ## The engine's own time per call; the last line is 
 
 bench-calls: $(VENV)/.demo ## How many functions a request calls in the server; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.calls
+
+bench-startup: $(VENV)/.demo ## How long servers of 1, 20 and 200 programs take to start, and as many to be deployed (2 minutes); the last line is JSON
+	$(BIN)/python -m benchmarks.focused.startup
 
 bench-guarded: $(GUARDED) ## What guessing ahead saves with a guard; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.guarded

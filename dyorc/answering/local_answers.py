@@ -118,6 +118,13 @@ class LocalAnswers:
         del self._pending[request_id]
         pending.identity.close()
 
+    def announce_effect(self, requests: Sequence[int]) -> None:
+        """Lets those who sent these requests know that an effect that must not be repeated is about to begin."""
+        for request_id in requests:
+            pending = self._pending.get(request_id)
+            if pending is not None and pending.effect_begins is not None:
+                pending.effect_begins()
+
     def confirm_effect(self, requests: Sequence[int], go: Callable[[bool], None]) -> None:
         """Allows the effect at once: receivers in this process end with it."""
         go(True)

@@ -1,7 +1,7 @@
 """Requests in flight: the state that a process keeps of each until its receiver has the answer. For the event loop's thread."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -74,6 +74,7 @@ class RequestInFlight:
         stored: Outputs that the receiver is taking, if their bytes are stored.
         is_untaken: Whether the engine keeps those bytes until it learns that they were taken.
         is_taking: Whether the receiver is taking large outputs on a thread; until that ends, their memory must stay.
+        effect_begins: See `Submission`; None if another process runs it.
     """
 
     receiver: Receiver[Any]
@@ -83,3 +84,4 @@ class RequestInFlight:
     stored: Sequence[TensorRef] = ()
     is_untaken: bool = False
     is_taking: bool = False
+    effect_begins: Callable[[], None] | None = None

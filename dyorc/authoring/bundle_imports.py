@@ -5,9 +5,11 @@ by side: it puts each version's modules below a separate package, where their im
 """
 
 import builtins
+import contextlib
 import importlib
 import itertools
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from importlib.abc import InspectLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -15,7 +17,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from dyorc.authoring.bundles import Bundle
+from dyorc.authoring.bundles import Bundle, ModuleSource
 from dyorc.authoring.loading import import_error, name_in, put_on_path
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
@@ -24,6 +26,9 @@ from dyorc.system.interrupts import is_interrupt
 
 _PACKAGE = "_dyorc_version_"
 _numbers = itertools.count(1)
+_MAX_AHEAD = 64
+_ahead: dict[ModuleSource, CodeType] = {}
+"""Code that was compiled before it is imported. Only fork servers do that."""
 
 
 HINT = (
@@ -159,7 +164,7 @@ class BundleImporter(MetaPathFinder, InspectLoader):
     def get_code(self, fullname: str) -> CodeType:
         """Compiles a module's code."""
         source = self._bundle.modules[self.own_name(fullname)]
-        return compile(source.text, source.path, "exec", dont_inherit=True)
+        return _ahead.get(source) or _compile(source)
 
     def exec_module(self, module: ModuleType) -> None:
         """Runs a module's code."""
@@ -190,6 +195,24 @@ class BundleImporter(MetaPathFinder, InspectLoader):
 
     def _has(self, name: str) -> bool:
         return name in self._bundle.modules or name in self._folders
+
+
+def compile_ahead(bundle: Bundle) -> None:
+    """Compiles the target's module, for importers in this process and in those that it forks. Code that cannot be compiled raises
+    there.
+    """
+    source = bundle.modules.get(bundle.main)
+    if source is None or source in _ahead:
+        return
+    if len(_ahead) >= _MAX_AHEAD:
+        _ahead.clear()
+    with contextlib.suppress(SyntaxError, ValueError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the server has imported it, and shown them
+        _ahead[source] = _compile(source)
+
+
+def _compile(source: ModuleSource) -> CodeType:
+    return compile(source.text, source.path, "exec", dont_inherit=True)
 
 
 def _folders_of(bundle: Bundle) -> dict[str, str]:

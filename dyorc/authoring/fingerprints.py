@@ -7,7 +7,7 @@ arguments of its class, its options, plain values in its modules, and the files 
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -21,8 +21,22 @@ _MAX_FILES = 2000
 """A folder with more files is not searched: its content counts as different each time."""
 
 
+@dataclass(frozen=True, slots=True)
+class _ImportedCode:
+    """Modules of a bundle with all that they may import.
+
+    Attributes:
+        digest: Of their texts and plain values.
+        stamps: Of the files that their texts name.
+    """
+
+    digest: str
+    stamps: frozenset[tuple[str, int, int]]
+
+
 class Fingerprints:
-    """The fingerprints of the programs of one bundle, which has been imported.
+    """The fingerprints of the programs of one bundle, which has been imported. A module is read when its first program is looked
+    at: make another object once it may have changed.
 
     Args:
         module_of: Returns a loaded module of the bundle by its name there.
@@ -36,6 +50,7 @@ class Fingerprints:
         self._scans = {
             name: scan_code(source.text, name, is_package=source.is_package) for name, source in bundle.modules.items()
         }
+        self._code: dict[tuple[str, ...], _ImportedCode] = {}
 
     def of(self, program: Program, name: str) -> str | None:
         """Returns a digest that equal programs have in common; None if no digest covers all that the program may depend on.
@@ -51,22 +66,36 @@ class Fingerprints:
         if own not in self._bundle.modules or not is_plain or _is_made_by_a_function(definition.target):
             return None
         options = {option.name: getattr(program.options, option.name) for option in fields(program.options)}
-        cost, sources = options.pop("cost"), self._bundle.modules
+        cost = options.pop("cost")
         if cost is not None and (not isinstance(cost, FunctionType) or cost.__closure__ or not _is_plain(_defaults_of(cost))):
             return None
         cost_module = own if cost is None else self._own_name(cost.__module__)
-        modules = sorted(self._closure(own) | self._closure(cost_module))
-        texts = {text for module in modules for text in self._scans[module].texts}
-        texts |= set(_texts_in(definition.args, definition.kwargs))
-        paths = {source.path for source in sources.values()}
-        folders = {Path.cwd(), *(Path(path).parent for path in paths)}
+        code = self._code_of(own, cost_module)
         parts: list[Any] = [name, own, qualified, definition.args, sorted(definition.kwargs.items()), sorted(options.items())]
         if cost is not None:
             parts.append((cost_module, _code_text(cost.__code__), _defaults_of(cost)))
-        parts += [(module, sources[module].text, self._values(module)) for module in modules]
+        parts.append(code.digest)
         parts.append(_plain_values(definition.target) if isinstance(definition.target, type) else [])
-        parts.append(sorted(_stamps(texts, folders, paths)))
-        return hashlib.sha256(repr(parts).encode(errors="surrogatepass")).hexdigest()
+        parts.append(sorted(code.stamps | self._stamps_of(_texts_in(definition.args, definition.kwargs))))
+        return _digest(parts)
+
+    def _code_of(self, *modules: str) -> "_ImportedCode":
+        """Returns what programs of these modules have in common. One file may have hundreds of programs, and is read once."""
+        known = self._code.get(modules)
+        if known is None:
+            names = sorted(frozenset[str]().union(*map(self._closure, modules)))
+            digest = _digest([(name, self._bundle.modules[name].text, self._values(name)) for name in names])
+            stamps = self._stamps_of(text for name in names for text in self._scans[name].texts)
+            known = self._code[modules] = _ImportedCode(digest, stamps)
+        return known
+
+    def _stamps_of(self, texts: Iterable[str]) -> frozenset[tuple[str, int, int]]:
+        named = frozenset(texts)
+        if not named:
+            return frozenset()
+        paths = {source.path for source in self._bundle.modules.values()}
+        folders = {Path.cwd(), *(Path(path).parent for path in paths)}
+        return frozenset(_stamps(named, folders, paths))
 
     def _closure(self, module: str) -> frozenset[str]:
         """Returns the modules of the bundle that one of them may import, itself included."""
@@ -90,6 +119,10 @@ class Fingerprints:
         if module is None:
             return []
         return _plain_values(module)
+
+
+def _digest(parts: list[Any]) -> str:
+    return hashlib.sha256(repr(parts).encode(errors="surrogatepass")).hexdigest()
 
 
 def _plain_values(owner: ModuleType | type) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Self, get_args, get_origin
 
 import numpy as np
@@ -338,6 +338,7 @@ def _conversion(dtype: DType, expected: DType) -> str:
     return f"; in NumPy, .astype(np.{expected.value.lower().replace('fp', 'float')}) converts an array"
 
 
+@lru_cache(maxsize=1024)
 def _parse_dims(text: str) -> tuple[tuple[Dim, ...], int | None]:
     """Parses a jaxtyping shape string; an expression such as ``width//8`` counts as any size."""
     dims: list[Dim] = []

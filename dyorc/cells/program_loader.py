@@ -20,6 +20,8 @@ from dyorc.replica.user_code import has_thread_settings, keep_ours
 from dyorc.telemetry.tracing.program_spans import ProgramSpans
 
 _STOP_TIMEOUT_S = 5.0
+_NUM_BEFORE_TIDYING = 64
+"""Threads that may be known before the first look for those that have ended."""
 
 
 class ProgramLoader:
@@ -35,7 +37,9 @@ class ProgramLoader:
         self._groups = groups
         self._max_hung = max_hung
         self._spans = spans
-        self._threads: list[ProgramThread | ProgramLoop] = []
+        self._threads: dict[str, list[ProgramThread | ProgramLoop]] = {}
+        """By their owner, a program or a group: a server of many programs has as many threads."""
+        self._num_added = 0
         self._loops = ProgramLoops()
         self._loading = asyncio.Lock()
 
@@ -46,20 +50,19 @@ class ProgramLoader:
             ProgramLoadError: If it cannot be loaded.
         """
         async with self._loading:
-            self._threads = [thread for thread in self._threads if thread.is_alive]
             if program.style is CallStyle.PLAIN:
                 return await self._load_on_thread(program, context)
             return await self._load_on_loop(program, context)
 
     async def stop(self) -> None:
         """Ends all threads, and waits for that for a while."""
-        for thread in self._threads:
+        for thread in self._all():
             thread.stop()
         await asyncio.to_thread(self._join)
 
     def _join(self) -> None:
         give_up_s = time.monotonic() + _STOP_TIMEOUT_S
-        for thread in self._threads:
+        for thread in self._all():
             thread.join(max(0.0, give_up_s - time.monotonic()))
 
     async def _load_on_thread(self, program: Program, context: FleetContext) -> tuple[HostedProgram, float] | None:
@@ -90,8 +93,8 @@ class ProgramLoader:
         self._check_hung(program.name, program.name if group is None else group.name)
         started_s = time.monotonic()
         loop = self._loops.open(program)
-        if loop not in self._threads:
-            self._threads.append(loop)
+        if loop not in self._threads.get(loop.program, ()):
+            self._know(loop)
         context.status.loading(program.name)
         try:
             executor = await asyncio.wrap_future(load_on(loop, program))
@@ -114,12 +117,34 @@ class ProgramLoader:
         owner = program.name if group is None else group.name
         self._check_hung(program.name, owner)
         thread = ProgramThread(owner, asyncio.get_running_loop()) if group is None else group.start_thread()
-        self._threads.append(thread)
+        self._know(thread)
         return thread
+
+    def _know(self, thread: ProgramThread | ProgramLoop) -> None:
+        """Adds a thread. The ended ones are forgotten each time that as many were added as are known, so that a thread costs the
+        same however many there are."""
+        self._threads.setdefault(thread.program, []).append(thread)
+        self._num_added += 1
+        if self._num_added > max(_NUM_BEFORE_TIDYING, len(self._threads)):
+            self._num_added = 0
+            for owner in list(self._threads):
+                self._alive(owner)
+
+    def _alive(self, owner: str) -> list[ProgramThread | ProgramLoop]:
+        """Returns the threads of a program or a group that run, and forgets the others."""
+        alive = [thread for thread in self._threads.get(owner, ()) if thread.is_alive]
+        if alive:
+            self._threads[owner] = alive
+        else:
+            self._threads.pop(owner, None)
+        return alive
+
+    def _all(self) -> list[ProgramThread | ProgramLoop]:
+        return [thread for threads in self._threads.values() for thread in threads]
 
     def _check_hung(self, program: str, owner: str) -> None:
         """Raises ProgramLoadError if too many of the owner's threads hang."""
-        if sum(thread.program == owner for thread in self._threads) >= self._max_hung:
+        if len(self._alive(owner)) >= self._max_hung:
             reason = f"{self._max_hung} of its batches hang, and threads cannot be killed; restart the server"
             raise ProgramLoadError(program, "TimeoutError", reason)
 

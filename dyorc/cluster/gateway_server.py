@@ -76,7 +76,9 @@ _DRAINED_S = 0.02
 _ASK_AGAIN_S = 0.02
 
 
-_WITHOUT_RIVALS = LeaderTerm(group="default", fence=1, is_sure=lambda: True, report_fence=lambda fence: None)
+_WITHOUT_RIVALS = LeaderTerm(
+    group="default", fence=1, is_sure=lambda: True, report_fence=lambda fence: None, is_lost=lambda: False
+)
 """The lead of an orchestrator that is alone."""
 
 
@@ -136,16 +138,21 @@ class GatewayServer:
         await self._stack.aclose()
 
     async def drain(self, timeout_s: float) -> None:
-        """Takes no new requests, and waits at most `timeout_s` for the answers and effects of the present ones. Gateways keep new
-        requests for its successor.
+        """Takes no new requests, and waits at most `timeout_s` for the answers and effects of the present ones, and until the
+        answers have been sent. Gateways keep new requests for its successor.
         """
         self._is_draining = True
         give_up_s = time.monotonic() + timeout_s
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                while any(session.numbers for session in self._sessions.all()):  # noqa: ASYNC110 (an event would cost each request)
+                while self._owes_answers():  # noqa: ASYNC110 (an event would cost each request)
                     await asyncio.sleep(_DRAINED_S)
         await self._orchestrator.finish_effects(give_up_s - time.monotonic())
+
+    def _owes_answers(self) -> bool:
+        """Returns whether a gateway waits for an answer, be it one that is made and must not be sent before the lead is sure."""
+        is_held_back = bool(self._unsent) and not self._lead.is_lost()
+        return is_held_back or any(session.numbers for session in self._sessions.all())
 
     @property
     def address(self) -> str:

@@ -39,6 +39,12 @@ class PendingRequest:
     has_effect: bool = False
     parts: set[int] = field(default_factory=set[int])
 
+    def announce_effect(self) -> None:
+        """Notes that it is about to have an effect that must not happen twice, and lets its sender know."""
+        self.has_effect = True
+        if (effect_begins := self.submission.effect_begins) is not None:
+            effect_begins()
+
     def as_message(self, request_id: int, columns: Sequence[ColumnHeader]) -> SubmitRequest:
         """Returns the message that submits it."""
         submission, terms, recorded = self.submission, self.submission.terms, self.in_flight.recorded

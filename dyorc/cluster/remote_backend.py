@@ -78,6 +78,9 @@ _EFFECT_LOST = (
     "the orchestrator was lost after the request had reached a program with an effect; it may or may not have happened, and the "
     "request is not repeated"
 )
+_ANSWER_LOST = (
+    "the orchestrator was lost with an answer that had not been read; its effects have happened, and it is not repeated"
+)
 
 
 class LeaderSource(Protocol):
@@ -234,14 +237,17 @@ class RemoteBackend:
                 pending = self._pending.get(request_id)
                 if pending is None:
                     return
-                is_current = pending.generation == self._generation
+                is_current = self.is_connected and pending.generation == self._generation
                 if is_current:
                     self._send(AnswerRead(request_id, tuple(lost)))
                 if not lost:
                     self._forget(request_id)
                 elif is_current:
                     pending.is_answered = False
+                elif pending.has_effect:
+                    self._fail(request_id, EffectLostError(_ANSWER_LOST))
                 else:
+                    pending.is_answered = False
                     self._retention.resubmit(pending.refs)
                     self._submit(request_id, pending)
             case PartTaken(request_id=request_id, index=index, lost=lost):
@@ -278,7 +284,7 @@ class RemoteBackend:
             case EffectAhead(number=number, requests=requests):
                 for request_id in requests:
                     if (pending := self._pending.get(request_id)) is not None:
-                        pending.has_effect = True
+                        pending.announce_effect()
                 self._send(EffectAck(number))
             case OffersUpdate(offers=offers, deployed=deployed):
                 self.control.deployed = deployed

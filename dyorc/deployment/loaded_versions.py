@@ -252,12 +252,19 @@ class LoadedVersions:
             await self._running.add(places)
 
     async def _warm(self, loaded: LoadedVersion) -> None:
-        status = self._orchestrator.status
-        mine = [status.programs[name] for name in loaded.names.values()]
-        while not all(program.is_as_wanted for program in mine):
-            for program in mine:
+        status, mine, number = self._orchestrator.status, set(loaded.names.values()), 0
+        unready = set(mine)
+        while True:
+            number, changed = status.changed_since(number)
+            for program in [status.programs[name] for name in changed if name in mine]:
+                if program.is_as_wanted:
+                    unready.discard(program.name)
+                    continue
+                unready.add(program.name)
                 if program.state is ProgramState.FAILING and not program.is_awaited:
                     raise DeployError(f"program {program.name!r} cannot be loaded: {program.error}")
+            if not unready:
+                return
             await status.wait_for_change(_LOOK_AGAIN_S)
 
     def _unready(self, loaded: LoadedVersion) -> list[str]:

@@ -250,7 +250,8 @@ def codes_for(names: Mapping[str, str], bundle: Bundle, known: Iterable[LoadedVe
         known: Versions whose programs may have these names.
     """
     codes = {version.programs[own].name: code for version in known for own, code in version.codes.items()}
-    return {own: codes.get(name, bundle.digest) for own, name in names.items()}
+    digest = bundle.digest
+    return {own: codes.get(name, digest) for own, name in names.items()}
 
 
 def first_free(names: Sequence[str], used: Collection[str]) -> str:

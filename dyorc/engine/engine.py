@@ -44,7 +44,7 @@ from dyorc.engine.guessing.speculation import Speculator
 from dyorc.engine.interfaces import Scheduling
 from dyorc.engine.model.tree_walks import queued_programs
 from dyorc.engine.scheduling.scheduler import Scheduler
-from dyorc.engine.tallies import ModelStatistics
+from dyorc.engine.tallies import EffectsGivenUp, ModelStatistics
 from dyorc.engine.tasks.task_runner import TaskRunner
 from dyorc.engine.timers import Timer, TimerKind
 from dyorc.errors import CapacityError, DeadlineError, DyOrcError, RequestCancelledError
@@ -150,13 +150,13 @@ class Engine:
         """Returns how many effects of answered requests have not happened yet, by workflow. Cost: looks at all requests."""
         return self.tasks.answering.pending_effects()
 
-    def begun_effects(self) -> dict[str, int]:
-        """Returns how many of the pending effects may have happened, by workflow. Cost: looks at all requests."""
-        return self.tasks.answering.begun_effects()
+    def give_up(self) -> dict[str, EffectsGivenUp]:
+        """Counts unanswered requests as failed, and pending effects as lost or not begun, because no event follows.
 
-    def count_lost(self) -> None:
-        """Counts unanswered requests as failed, and pending effects as lost or not begun, because this engine is given up."""
-        self.tasks.answering.count_lost()
+        Returns:
+            The pending effects, by workflow.
+        """
+        return self.tasks.answering.give_up()
 
     def _apply(self, event: Event) -> None:
         match event:

@@ -4,6 +4,7 @@ This module is never compiled: mypyc drops the types of fields, by which such va
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 @dataclass(slots=True)
@@ -21,6 +22,18 @@ class Tally:
     def plus(self, other: "Tally") -> "Tally":
         """Returns both together."""
         return Tally(self.count + other.count, self.ns + other.ns)
+
+
+class EffectsGivenUp(NamedTuple):
+    """Effects of answered requests that an engine took with it.
+
+    Attributes:
+        num_begun: They may have happened.
+        num_not_begun: They have not, and will not.
+    """
+
+    num_begun: int
+    num_not_begun: int
 
 
 @dataclass(slots=True)

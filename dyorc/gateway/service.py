@@ -158,6 +158,7 @@ class InferenceService:
         origin: Origin | None = None,
         started: Started | None = None,
         waits_for_effects: bool = False,
+        effect_begins: Callable[[], None] | None = None,
         take: Callable[[list[Array]], T],
     ) -> T:
         """Runs a request.
@@ -169,6 +170,7 @@ class InferenceService:
             origin: Where it comes from, if it is recorded (`Origins`).
             started: Called with the future of the answer; cancelling that cancels the request.
             waits_for_effects: See `Terms`.
+            effect_begins: See `Submission`.
             take: Turns the outputs, which are in the order of the model's signature and may be views of memory that is reused
                 afterwards, into the answer.
 
@@ -186,7 +188,9 @@ class InferenceService:
         if waits_for_effects:
             terms = replace(terms, waits_for_effects=True)
         facts = self._facts(ticket)
-        submission = Submission(model.key, request.arrays, request.statics, terms, origin, memory.body, self._recorder, facts)
+        submission = Submission(
+            model.key, request.arrays, request.statics, terms, origin, memory.body, self._recorder, facts, effect_begins
+        )
         take = self._limited(model, take)
         if self.catalog.watched and (watched := self.versions.begin(model, submission)) is not None:
             return await self._infer_watched(submission, take, started, watched)

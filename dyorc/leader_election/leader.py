@@ -39,12 +39,14 @@ class LeaderTerm:
         fence: Its fence.
         is_sure: Returns whether the process may act as the leader now.
         report_fence: Called with a higher fence that a gateway or a replica knows.
+        is_lost: Returns whether another process is known to lead: then this one will never be sure again.
     """
 
     group: str
     fence: int
     is_sure: Callable[[], bool]
     report_fence: Callable[[int], None]
+    is_lost: Callable[[], bool]
 
 
 def lease_of(leader: Leader) -> Lease:

@@ -104,7 +104,10 @@ class Leadership:
     @property
     def lead(self) -> LeaderTerm:
         """This leadership, once it is won, for the components that depend on it."""
-        return LeaderTerm(group=self.group, fence=self.fence, is_sure=lambda: self.is_sure, report_fence=self.report_fence)
+        return LeaderTerm(
+            group=self.group, fence=self.fence, is_sure=lambda: self.is_sure, report_fence=self.report_fence,
+            is_lost=lambda: bool(self.reason),
+        )  # fmt: skip
 
     def report_fence(self, fence: int) -> None:
         """Reports a higher fence that a gateway or a replica knows. If the store has no such leader, it has lost its data.

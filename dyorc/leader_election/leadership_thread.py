@@ -74,7 +74,15 @@ class LeadershipThread:
     @property
     def lead(self) -> LeaderTerm:
         """See `Leadership.lead`."""
-        return LeaderTerm(group=self.group, fence=self.fence, is_sure=lambda: self.is_sure, report_fence=self.report_fence)
+        return LeaderTerm(
+            group=self.group, fence=self.fence, is_sure=lambda: self.is_sure, report_fence=self.report_fence,
+            is_lost=lambda: bool(self.reason),
+        )  # fmt: skip
+
+    @property
+    def reason(self) -> str:
+        """See `Leadership.reason`."""
+        return self._inner.reason
 
     def report_fence(self, fence: int) -> None:
         """See `Leadership.report_fence`."""
@@ -92,7 +100,7 @@ class LeadershipThread:
 
     async def wait_until_lost(self) -> str:
         """See `Leadership.wait_until_lost`. May be called again after this is left."""
-        return self._inner.reason or await self._on_thread(self._inner.wait_until_lost())
+        return self.reason or await self._on_thread(self._inner.wait_until_lost())
 
     async def _on_thread(self, step: Coroutine[Any, Any, T]) -> T:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(step, self._loop))

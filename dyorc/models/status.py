@@ -251,6 +251,9 @@ class StatusBoard:
         self._changed = asyncio.Event()
         self._stays_ready = stays_ready
         self._was_complete = False
+        self._num_changes = 0
+        self._changes: dict[str, int] = {}
+        """The number of each program's last change; the newest is last."""
         for program in programs:
             self.add(program)
 
@@ -262,9 +265,23 @@ class StatusBoard:
         return self._is_complete()
 
     def _is_complete(self) -> bool:
-        return not self.lacking and all(status.is_as_wanted for status in self.programs.values() if status.is_needed)
+        # The last one first: while many programs load in order, it is the one to wait for.
+        return not self.lacking and all(status.is_as_wanted for status in reversed(self.programs.values()) if status.is_needed)
 
-    def _signal(self) -> None:
+    def changed_since(self, number: int) -> tuple[int, list[str]]:
+        """Returns the number of changes so far, and the programs that have changed since there were `number`; 0: all of them."""
+        names: list[str] = []
+        for name in reversed(self._changes):
+            if self._changes[name] <= number:
+                break
+            names.append(name)
+        return self._num_changes, names[::-1]
+
+    def _signal(self, program: str | None = None) -> None:
+        if program is not None:
+            self._num_changes += 1
+            self._changes.pop(program, None)
+            self._changes[program] = self._num_changes
         self._was_complete = self._was_complete or (self._stays_ready and self._is_complete())
         self._changed.set()
 
@@ -277,11 +294,12 @@ class StatusBoard:
         """Adds a program that has no replica yet."""
         name, number = program.name, program.options.bounds.num_at_start
         self.programs[name] = ProgramStatus(name, number, number, num_gpus=program.options.num_gpus, is_awaited=is_awaited)
-        self._signal()
+        self._signal(name)
 
     def remove(self, program: str) -> None:
         """Forgets a program."""
         del self.programs[program]
+        self._changes.pop(program, None)
         self._signal()
 
     def twin(self) -> "StatusBoard":
@@ -371,8 +389,7 @@ class StatusBoard:
         """Records that a replica could not load its program."""
         status = self.programs[program]
         status.error = error
-        if not status.replica_pids:
-            self._set(status, ProgramState.FAILING)
+        self._set(status, status.state if status.replica_pids else ProgramState.FAILING)
 
     def starve(self, program: str, error: str) -> None:
         """Records that the last calls of a program all failed for want of memory; without an error, that a call has run again."""
@@ -479,4 +496,4 @@ class StatusBoard:
         if status.state is not state:
             status.state = state
             status.since_s = time.monotonic()
-        self._signal()
+        self._signal(status.name)

@@ -24,6 +24,8 @@ class Submission(msgspec.Struct, frozen=True):
         recorder: Gets its record when it has ended, if it has an origin.
         facts: Returns what code may know of it besides its terms; None: nothing.
         body: The memory that already holds inputs, if any. The submitter drops it.
+        effect_begins: Called before the request may have an effect that must not be repeated, perhaps several times, and never
+            once it was cancelled; None: nobody asks.
     """
 
     model: ModelKey
@@ -34,3 +36,4 @@ class Submission(msgspec.Struct, frozen=True):
     body: ArenaBody | None = None
     recorder: RequestRecorder | None = None
     facts: Callable[[], RequestFacts] | None = None
+    effect_begins: Callable[[], None] | None = None

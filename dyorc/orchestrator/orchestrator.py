@@ -286,7 +286,8 @@ class Orchestrator:
         identity = InputsIdentity(workflow.name, submission.inputs, submission.statics)
         recorded = RecordedRequest.begin(request_id, submission)
         story, keeper = (None, None) if recorded is None else (recorded.story, recorded.keeper)
-        is_alone = self._answers.open(request_id, RequestInFlight(receiver, identity, recorded, stream))
+        in_flight = RequestInFlight(receiver, identity, recorded, stream, effect_begins=submission.effect_begins)
+        is_alone = self._answers.open(request_id, in_flight)
         arrived = RequestArrived(
             request_id, workflow, tensors, submission.statics, submission.terms, identity, story, submission.facts, keeper
         )
@@ -423,8 +424,7 @@ class Orchestrator:
 
     def _give_up_engine(self) -> None:
         """Counts and logs what is lost with the engine."""
-        self._effect_log.log_given_up(self._engine.pending_effects(), self._engine.begun_effects())
-        self._engine.count_lost()
+        self._effect_log.log_given_up(self._engine.give_up())
 
     # Actions out
 
@@ -434,6 +434,8 @@ class Orchestrator:
     def _carry_out(self, action: Action) -> None:
         match action:
             case DispatchBatch():
+                if action.requests:
+                    self._answers.announce_effect(action.requests)
                 if action.requests and self._owners:
                     self._barrier.announce(action, self._owners)
                 else:

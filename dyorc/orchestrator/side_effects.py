@@ -10,6 +10,7 @@ import structlog
 
 from dyorc.engine.actions import DispatchBatch, EffectFailed
 from dyorc.engine.events import BatchUnsent, Event, ReplicaLeft
+from dyorc.engine.tallies import EffectsGivenUp
 from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.request_owners import RequestOwner
 
@@ -101,15 +102,10 @@ class EffectLog:
         error = str(failure.error)
         _log.error("effect_failed", workflow=kind[0], program=kind[1], code=kind[2], error=error, **more)
 
-    def log_given_up(self, pending: Mapping[str, int], begun: Mapping[str, int]) -> None:
-        """Logs how many effects of answered requests are given up.
-
-        Args:
-            pending: All, by workflow.
-            begun: Those of them that may have happened. The others have not, and will not.
-        """
-        if begun:
-            _log.error("effects_lost", num_effects=sum(begun.values()), workflows=sorted(begun))
-        not_begun = {name: number for name in pending if (number := pending[name] - begun.get(name, 0))}
-        if not_begun:
-            _log.error("effects_not_begun", num_effects=sum(not_begun.values()), workflows=sorted(not_begun))
+    def log_given_up(self, effects: Mapping[str, EffectsGivenUp]) -> None:
+        """Logs how many effects of answered requests are given up, by workflow."""
+        begun = {name: given_up.num_begun for name, given_up in effects.items() if given_up.num_begun}
+        not_begun = {name: given_up.num_not_begun for name, given_up in effects.items() if given_up.num_not_begun}
+        for event, numbers in (("effects_lost", begun), ("effects_not_begun", not_begun)):
+            if numbers:
+                _log.error(event, num_effects=sum(numbers.values()), workflows=sorted(numbers))

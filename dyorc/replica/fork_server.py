@@ -25,7 +25,8 @@ from dyorc.replica.fork_folder import new_member_path, new_replica_path, remove
 from dyorc.replica.server_home import clear_up
 from dyorc.system.json_lines import JsonLineSocket, Message
 
-_LIBRARIES = ("numpy", "torch", "dyorc.replica.forked_process")
+_LIBRARIES = ("numpy", "numpy.ma", "numpy.random", "torch", "torch.utils._device", "dyorc.replica.forked_process")
+"""With the parts of libraries that are imported when they are first used, as each replica would do."""
 _FIRST_CALL_S = 10.0
 """How long it waits for the process that has started it."""
 _END_S = 5.0
@@ -116,6 +117,11 @@ class ForkServer:
 
     def _fork(self, order: Message, path: str, role: str) -> dict[str, Any]:
         """Forks a replica or a member; returns once it listens."""
+        process = importlib.import_module("dyorc.replica.forked_process")
+        try:
+            assignment = process.prepare(order["assignment"])
+        except Exception as error:
+            return {"error": f"its assignment cannot be read: {error}"}
         ready, listening_pipe = os.pipe()
         try:
             pid = os.fork()
@@ -126,7 +132,7 @@ class ForkServer:
         if pid == 0:
             self._close_inherited()
             os.close(ready)
-            importlib.import_module("dyorc.replica.forked_process").become(role, order["assignment"], path, listening_pipe)
+            process.become(role, assignment, path, listening_pipe)
         os.close(listening_pipe)
         self._children.add(pid)
         if (leader := order.get("leader")) is not None:

@@ -23,6 +23,7 @@ from typing import Literal, NoReturn
 
 import structlog
 
+from dyorc.authoring.bundle_imports import compile_ahead
 from dyorc.authoring.overrides import override
 from dyorc.authoring.program import Program
 from dyorc.errors import text_of
@@ -49,17 +50,27 @@ _SET_BLAS_THREADS = (
 )
 
 
-def become(role: Literal["replica", "member"], orders: str, path: str, listening_pipe: int) -> NoReturn:
+def prepare(orders: str) -> ReplicaAssignment:
+    """Returns an assignment, in the fork server. Its code is compiled here, once for all programs of a file; it runs only in the
+    forked process.
+    """
+    assignment = ReplicaAssignment.from_json(orders)
+    for source, _ in assignment.replicas:
+        if source.bundle is not None:
+            compile_ahead(source.bundle)
+    return assignment
+
+
+def become(role: Literal["replica", "member"], assignment: ReplicaAssignment, path: str, listening_pipe: int) -> NoReturn:
     """Runs a replica until it has no owner, or a member until its leader is gone.
 
     Args:
-        orders: A `ReplicaAssignment`: the replica's, or that of the member's leader.
+        assignment: The replica's, or that of the member's leader.
         path: Where to listen for owners, or the leader.
         listening_pipe: A descriptor, written to once this process listens.
     """
     status = 1
     try:
-        assignment = ReplicaAssignment.from_json(orders)
         _settle(assignment)
         if role == "member":
             _name_process(f"dyorc-rank-{assignment.source.program}")

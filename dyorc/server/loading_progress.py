@@ -21,6 +21,8 @@ _COLOURS = {
     ProgramState.FAILING: "red",
 }
 
+_REFRESHES_PER_S = 8
+
 
 async def show_progress(console: Console, status: StatusBoard, changes: AsyncIterator[Mapping[str, str]]) -> None:
     """Shows the state of each program until all are ready.
@@ -29,23 +31,41 @@ async def show_progress(console: Console, status: StatusBoard, changes: AsyncIte
         changes: Yields Serve's complaints, by program, at every change; ends when all programs are ready.
     """
     if console.is_terminal:
-        with Live(_table(status, {}), console=console, refresh_per_second=8) as live:
+        with Live(_table(status, {}), console=console, refresh_per_second=_REFRESHES_PER_S) as live:
+            due_s = 0.0
             async for complaints in changes:
-                live.update(_table(status, complaints))
+                if (now_s := time.monotonic()) >= due_s:  # a table of many programs is not made for each of their changes
+                    live.update(_table(status, complaints))
+                    due_s = now_s + 1 / _REFRESHES_PER_S
             live.update(_table(status, {}))
         return
-    shown: dict[str, str] = {}
+    lines = _Lines(console, status)
     async for complaints in changes:
-        _print_changes(console, status, complaints, shown)
-    _print_changes(console, status, {}, shown)
+        lines.print_changes(complaints)
+    lines.print_changes({})
 
 
-def _print_changes(console: Console, status: StatusBoard, complaints: Mapping[str, str], shown: dict[str, str]) -> None:
-    for program in status.programs.values():
-        text = f"  {program.name}: {program.state.value} {_trouble_of(program, complaints)}".rstrip()
-        if shown.get(program.name) != text:
-            shown[program.name] = text
-            console.print(text, highlight=False, markup=False)
+class _Lines:
+    """A line for each program, printed whenever it changes. Looks only at what has changed, not at hundreds of programs for each
+    change of one."""
+
+    def __init__(self, console: Console, status: StatusBoard) -> None:
+        self._console = console
+        self._status = status
+        self._num_changes = 0
+        self._complaints: Mapping[str, str] | None = None  # so that the first look is at all programs
+        self._shown: dict[str, str] = {}
+
+    def print_changes(self, complaints: Mapping[str, str]) -> None:
+        self._num_changes, names = self._status.changed_since(self._num_changes)
+        if complaints != self._complaints:
+            self._complaints, names = complaints, list(self._status.programs)
+        for name in names:
+            program = self._status.programs[name]
+            text = f"  {name}: {program.state.value} {_trouble_of(program, complaints)}".rstrip()
+            if self._shown.get(name) != text:
+                self._shown[name] = text
+                self._console.print(text, highlight=False, markup=False)
 
 
 def _table(status: StatusBoard, complaints: Mapping[str, str]) -> Table:

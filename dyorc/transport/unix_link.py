@@ -51,6 +51,8 @@ _END_WAIT_S = 0.2
 """After a connection has ended, how long to wait for its process to end, to learn how it did."""
 _NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 _LINGER_S = 1.0
+"""How long an end that closes lets slow peers take what was sent: a stop must not lose its last answers."""
+_LINGER_POLL_S = 0.01
 
 
 class _Peer:
@@ -114,6 +116,11 @@ class UnixRouterLink:
                 os.unlink(self._path)
         self._loop.remove_reader(self._listener.fileno())
         self._listener.close()
+        for peer in self._peers.values():
+            self._loop.remove_reader(peer.connection.fileno())
+        give_up_s = self._loop.time() + _LINGER_S
+        while any(map(_is_behind, self._peers.values())) and self._loop.time() < give_up_s:  # noqa: ASYNC110 (once, at the end)
+            await asyncio.sleep(_LINGER_POLL_S)
         for peer in list(self._peers.values()):
             self._close(peer)
 
@@ -229,7 +236,7 @@ class UnixRouterLink:
 
     def _leave(self, peer: _Peer, ending: PeerEnding) -> None:
         self._close(peer)
-        if peer.has_spoken:
+        if peer.has_spoken and self._is_open:
             self._callbacks.lost(peer.key, ending)
 
     def _close(self, peer: _Peer) -> None:
@@ -380,6 +387,11 @@ class UnixDealerLink:
     def _wait_longer(self) -> None:
         self._next_dial_s = time.monotonic() + self._redial_s
         self._redial_s = min(2 * self._redial_s, _MAX_REDIAL_S)
+
+
+def _is_behind(peer: _Peer) -> bool:
+    """Returns whether a peer has yet to take what was sent, and does."""
+    return bool(peer.waiting) and not peer.is_deaf and peer.process.is_running()
 
 
 def path_of(address: str) -> str:

@@ -26,6 +26,9 @@ _EVENTS = (
 )
 
 
+_NEVER_MS = 86_400_000
+"""When ZeroMQ would connect again; this end is closed long before. With -1, never, it drops what nobody has read of a connection
+that ends, such as the last answers of an orchestrator that stops."""
 _UNREACHED = "no process listens there"
 _REFUSED = "it refused this process's keys"
 _UNWELCOME = "it ended before it accepted this process, or has other keys"
@@ -61,7 +64,7 @@ class ZmqCallerLink:
             set_heartbeats(self._socket, config)
             self._socket.setsockopt(zmq.SNDHWM, 0)
             self._socket.setsockopt(zmq.RCVHWM, 0)
-            self._socket.setsockopt(zmq.RECONNECT_IVL, -1)
+            self._socket.setsockopt(zmq.RECONNECT_IVL, _NEVER_MS)
             self._socket.setsockopt(zmq.CONNECT_TIMEOUT, 1000)
             secure_client(self._socket, address, keys)
         except BaseException:

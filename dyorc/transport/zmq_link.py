@@ -24,6 +24,8 @@ from dyorc.transport.zmq_security import ClusterKeys, check_address, secure_clie
 _log = structlog.get_logger("dyorc.transport")
 
 _PATIENCE_S = 5.0
+_LINGER_S = 1.0
+"""How long an end that closes lets slow peers take what was sent: a stop must not lose its last answers."""
 
 
 def terminate_context(context: "zmq.Context[zmq.Socket[bytes]]", patience_s: float = _PATIENCE_S) -> None:
@@ -101,12 +103,12 @@ class RouterLink:
     async def __aexit__(self, *exc_info: object) -> None:
         self._loop.remove_reader(self._socket.FD)
         self._loop.remove_reader(self._monitor.FD)
-        self._drop()
+        self._drop(_LINGER_S)
 
-    def _drop(self) -> None:
+    def _drop(self, linger_s: float = 0.0) -> None:
         self._socket.disable_monitor()
         self._monitor.close(0)
-        self._socket.close(0)
+        self._socket.close(int(linger_s * 1000))
         terminate_context(self._context)
 
     def send(self, peer: bytes, frames: Sequence[Frame]) -> bool:

@@ -116,7 +116,7 @@ async def test_nothing_of_an_orchestrator_that_was_stopped_past_its_lease_is_use
 
 async def test_a_stale_desk_and_garbage_are_refused(tmp_path: Path) -> None:
     heard: list[int] = []
-    lead = LeaderTerm(group="default", fence=1, is_sure=lambda: True, report_fence=heard.append)
+    lead = LeaderTerm(group="default", fence=1, is_sure=lambda: True, report_fence=heard.append, is_lost=lambda: False)
     repertoire = ModelRegistry.of([parted.squared])
     transport = FAST_TRANSPORT.model_copy(update={"arena_bytes": 2**20})
     async with make_cell(repertoire, OrchestratorConfig(), transport, CellsConfig()) as orchestrator:

@@ -130,6 +130,32 @@ def test_the_slowest_request_is_told_completely(browser: "Browser", server: Serv
         watched.assert_accessible()
 
 
+def test_the_slowest_are_shown_beside_typical_ones(browser: "Browser", server: ServerProcess) -> None:
+    with tab(browser) as watched:
+        show(watched, server, "requests?workflow=guarded", ".rows-row")
+        assert watched.page.locator(".tail").count() == 0
+        watched.page.get_by_role("button", name="Slowest").click()
+        watched.page.wait_for_selector(".tail [data-stage]")
+        tail = get(server, "/tail?workflow=guarded&share=0.01")  # of a server that nothing asks now
+        rows = watched.page.locator(".tail [data-stage]")
+        assert rows.evaluate_all("all => all.map(one => one.dataset.stage)") == [each["stage"] for each in tail["stages"]]
+        shown = [_in_ms(text) for text in rows.locator("td:nth-child(2)").all_inner_texts()]
+        assert shown == pytest.approx([each["slowest_ms"] for each in tail["stages"]], rel=0.05, abs=0.001)
+        typical = [_in_ms(text) for text in rows.locator("td:nth-child(3)").all_inner_texts()]
+        assert typical == pytest.approx([each["typical_ms"] for each in tail["stages"]], rel=0.05, abs=0.001)
+        assert f"of {tail['num_requests']} requests" in watched.page.locator(".tail .note").inner_text().replace("\u202f", "")
+        watched.assert_accessible()
+        watched.page.locator(".tail").get_by_role("link").first.click()
+        watched.page.wait_for_selector(".worst")
+        assert watched.page.locator("h1").inner_text() == f"Request {tail['slowest'][0]['request_id']}"
+
+
+def _in_ms(text: str) -> float:
+    """Returns a time as the page writes it, in milliseconds."""
+    value, _, unit = text.replace("\u202f", " ").partition(" ")
+    return float(value) * {"ms": 1, "s": 1e3, "µs": 1e-3, "min": 6e4}[unit]
+
+
 def test_the_form_sends_text_and_leads_to_its_timeline(browser: "Browser", server: ServerProcess) -> None:
     with tab(browser) as watched:
         show(watched, server, "try/guarded", "fieldset")

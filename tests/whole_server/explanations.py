@@ -23,8 +23,8 @@ _EXPLAINED_BY: dict[str, tuple[str, ...]] = {
 }
 """By an error's code, how the kinds of faults begin that may cause it."""
 _OF_JOBS_ONLY = ("store",)
-_OF_JOBS_TOO: dict[str, tuple[str, ...]] = {"effect_lost": ("disk", "terminate")}
-"""More causes for jobs: a claim is lost when the store cannot be reached, and given back when its gateway ends."""
+_OF_JOBS_TOO: dict[str, tuple[str, ...]] = {"effect_lost": ("disk",)}
+"""More causes for jobs: a claim is lost when the store cannot be reached. A gateway that ends gives back what has not begun."""
 
 
 class Fault(NamedTuple):

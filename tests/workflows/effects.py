@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 import dyorc
+from tests.workflows.slow import gated_program
 
 
 def _note(folder: str, lines: list[int]) -> None:
@@ -46,6 +47,12 @@ def once_program(x: Float[np.ndarray, "batch 4"], folder: str) -> Float[np.ndarr
 async def once(x: Float[np.ndarray, "4"], folder: str) -> Float[np.ndarray, "4"]:
     """Makes one call of `once_program`."""
     return once_program(x, folder)
+
+
+@dyorc.workflow
+async def once_opened(x: Float[np.ndarray, "4"], folder: str) -> Float[np.ndarray, "4"]:
+    """Calls `once_program` when a file `open` exists."""
+    return once_program(gated_program(x, folder), folder)
 
 
 @dyorc.program(max_batch_size=1, pure=False)

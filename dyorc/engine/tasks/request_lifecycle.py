@@ -13,6 +13,7 @@ from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.model.request_context import QueueOrder, RequestContext
 from dyorc.engine.model.request_tree import Request, Task, TaskState
 from dyorc.engine.model.tree_walks import dismantle, is_effect, live_effects
+from dyorc.engine.tallies import EffectsGivenUp
 from dyorc.engine.tasks.execution_paths import open_path
 from dyorc.engine.tasks.part_sending import PartSender
 from dyorc.engine.tasks.recovery import Recovery
@@ -156,14 +157,6 @@ class RequestLifecycle:
             pending[name] = pending.get(name, 0) + max(1, len(calls))  # a workflow may not have come to its calls
         return pending
 
-    def begun_effects(self) -> dict[str, int]:
-        """Returns how many of the pending effects may have happened, by workflow: their calls run, or ran before."""
-        numbers: dict[str, int] = {}
-        for name, calls in self._effects_of_answered():
-            if number := sum([call.state is CallState.RUNNING or call.num_attempts + call.num_losses > 0 for call in calls]):
-                numbers[name] = numbers.get(name, 0) + number
-        return numbers
-
     def _effects_of_answered(self) -> Iterator[tuple[str, list[Call]]]:
         """Yields each answered request that has pending effects: its workflow's name, and their calls, as far as it has come."""
         for request in self.requests.values():
@@ -171,20 +164,30 @@ class RequestLifecycle:
                 calls = [entry for entry in live_effects(request.root) if isinstance(entry, Call)]
                 yield request.context.record.name, calls
 
-    def count_lost(self) -> None:
-        """Counts unanswered requests as failed, and pending effects as lost or as not begun, because the engine is given up."""
-        num_begun_of = self.begun_effects()
-        for name, number in self.pending_effects().items():
-            record, num_begun = self._statistics.of_workflow(name), num_begun_of.get(name, 0)
-            for outcome, num_given_up in ((EffectLostError.code, num_begun), (_NOT_BEGUN, number - num_begun)):
-                if num_given_up:
-                    record.count_effect_failures(outcome, num_given_up)
+    def give_up(self) -> dict[str, EffectsGivenUp]:
+        """Counts unanswered requests as failed, and pending effects as lost or as not begun, because the engine is given up.
+
+        Returns:
+            The pending effects, by workflow. Those have begun whose calls run, or ran before.
+        """
+        effects: dict[str, EffectsGivenUp] = {}
+        for name, calls in self._effects_of_answered():
+            num_begun = sum([call.state is CallState.RUNNING or call.num_attempts + call.num_losses > 0 for call in calls])
+            before = effects.get(name, EffectsGivenUp(0, 0))
+            num_not_begun = max(1, len(calls)) - num_begun
+            effects[name] = EffectsGivenUp(before.num_begun + num_begun, before.num_not_begun + num_not_begun)
+        for name, given_up in effects.items():
+            record = self._statistics.of_workflow(name)
+            for outcome, number in ((EffectLostError.code, given_up.num_begun), (_NOT_BEGUN, given_up.num_not_begun)):
+                if number:
+                    record.count_effect_failures(outcome, number)
         for request in self.requests.values():
             if (observer := self._host.observer) is not None:
                 observer.ended(request.request_id, self._turn.now_ns)
             if not request.is_answered:
                 name, now_ns = request.context.record.name, self._turn.now_ns
                 self._statistics.count_unanswered(name, InternalError.code, now_ns - request.arrived_ns, now_ns)
+        return effects
 
     def _give_answer(self, request: Request) -> None:
         """Answers, unless lost tensors of the answer have to be restored first."""

@@ -2,6 +2,7 @@
 
 import random
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 import structlog
@@ -79,14 +80,19 @@ class Attempts:
         model = self._service.catalog.versions.get(claim.job.model_name, {}).get(claim.job.model_version)
         return model is not None and model.is_repeatable
 
-    def effect_lost(self, claim: Claim, num_attempts: int) -> Outcome:
-        """Ends a job that may have run and must not run again."""
+    def effect_lost(self, claim: Claim, num_attempts: int, *, has_stopped: bool = False) -> Outcome:
+        """Ends a job that may have run and must not run again.
+
+        Args:
+            has_stopped: Whether its server is this one, which stops; else it was another one, which died.
+        """
         name, version = claim.job.model_name, claim.job.model_version
         if version in self._service.catalog.versions.get(name, {}):
             reason = f"model {name!r} calls a program that must not be repeated"
         else:
             reason = f"version {version!r} of model {name!r} has left, so it is not known whether it may run again"
-        error = EffectLostError(f"the server that ran the job died, and {reason}")
+        end = "stopped before the job had ended" if has_stopped else "died"
+        error = EffectLostError(f"the server that ran the job {end}, and {reason}")
         return Outcome(num_attempts=num_attempts, error=job_error(error))
 
     def _model_of(self, claim: Claim) -> Model:
@@ -104,8 +110,12 @@ class Attempts:
                 raise
             return catalog.model(job.model_name)
 
-    async def run(self, claim: Claim, ticket: Ticket) -> Ending:
-        """Makes an attempt, unless there have been too many."""
+    async def run(self, claim: Claim, ticket: Ticket, effect_begins: Callable[[], None]) -> Ending:
+        """Makes an attempt, unless there have been too many.
+
+        Args:
+            effect_begins: Called before the job may have an effect that must not be repeated.
+        """
         num_attempts = claim.job.num_attempts
         if num_attempts > 1 and not self.is_repeatable(claim):
             return self.effect_lost(claim, num_attempts - 1)
@@ -115,7 +125,7 @@ class Attempts:
         now_ns = time.monotonic_ns()
         arrival = Arrival("job", Ids(claim.job.id), now_ns, len(claim.body.data), now_ns)
         try:
-            return Outcome(num_attempts=num_attempts, result=await self._infer(claim, ticket, arrival))
+            return Outcome(num_attempts=num_attempts, result=await self._infer(claim, ticket, arrival, effect_begins))
         except DyOrcError as error:
             self._service.origins.record_refusal(arrival, error, lambda: claim.job.model_name, claim.job.tenant)
             if isinstance(error, ScaledToZeroError) and self.is_repeatable(claim):  # the program may be scaled up again
@@ -127,7 +137,7 @@ class Attempts:
             _log.exception("job_crashed", request_id=claim.job.id, model=claim.job.model_name)
             return Outcome(num_attempts=num_attempts, error=job_error(error))
 
-    async def _infer(self, claim: Claim, ticket: Ticket, arrival: Arrival) -> Body:
+    async def _infer(self, claim: Claim, ticket: Ticket, arrival: Arrival, effect_begins: Callable[[], None]) -> Body:
         model = self._model_of(claim)
         ticket.sender = KnownSender(arrival.ids)
         with self.memory() as memory:
@@ -139,7 +149,9 @@ class Attempts:
                 parts, json_bytes = encode_response(model, request.request_id, request.outputs, arrays, steps_of(request, origin))
                 return Body(join_buffers(parts), json_bytes)
 
-            return await self._service.infer(ticket, model, request, memory, origin=origin, waits_for_effects=True, take=take)
+            return await self._service.infer(
+                ticket, model, request, memory, origin=origin, waits_for_effects=True, effect_begins=effect_begins, take=take
+            )
 
 
 def _delay_s(num_attempts: int, at_least_s: float) -> float:

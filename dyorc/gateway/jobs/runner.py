@@ -40,21 +40,29 @@ _MAX_EXPIRED = 1000
 
 
 class _Run:
-    """A claimed job that is running. Only its attempt is ever interrupted, not the writing of its end."""
+    """A claimed job that is running. Only its attempt is ever interrupted, not the writing of its end.
+
+    Attributes:
+        has_effect: Whether it may have had an effect that must not be repeated.
+    """
 
     def __init__(self, claim: Claim, slot: JobSlot) -> None:
         self.claim = claim
         self.slot = slot
         self.is_dropped = False
+        self.has_effect = False
         self._attempt: asyncio.Task[Ending] | None = None
 
     async def attempt(self, attempts: Attempts, ticket: Ticket) -> Ending | None:
         """Returns how the attempt ended; None if it was dropped."""
         if self.is_dropped:
             return None
-        self._attempt = asyncio.create_task(attempts.run(self.claim, ticket))
+        self._attempt = asyncio.create_task(attempts.run(self.claim, ticket, self._effect_begins))
         await asyncio.wait((self._attempt,))
         return None if self._attempt.cancelled() else self._attempt.result()
+
+    def _effect_begins(self) -> None:
+        self.has_effect = True
 
     def drop(self) -> bool:
         """Stops it. Returns whether it was still running."""
@@ -130,7 +138,8 @@ class JobRunner:
         await asyncio.gather(*self._keeping, *self._tasks, return_exceptions=True)
 
     async def drain(self, timeout_s: float) -> None:
-        """Claims no more jobs, and gives jobs back at once. Jobs that must not be repeated may take `timeout_s`."""
+        """Claims no more jobs, and gives jobs back at once. Jobs that must not be repeated may take `timeout_s`; then those are
+        given back, too, whose effects have not begun."""
         self._is_stopping.set()
         await asyncio.wait((self._claiming,))
         for run in self._runs.values():
@@ -219,10 +228,11 @@ class JobRunner:
         try:
             if ending is not None:
                 await self._end(claim, ending, is_counted=not isinstance(ending, RetryLater) or ending.is_counted)
-            elif self.attempts.is_repeatable(claim):
+            elif not run.has_effect or self.attempts.is_repeatable(claim):
                 await self._end(claim, RetryLater(0.0), is_counted=False)
             else:
-                await self._end(claim, self.attempts.effect_lost(claim, claim.job.num_attempts), is_counted=True)
+                lost = self.attempts.effect_lost(claim, claim.job.num_attempts, has_stopped=True)
+                await self._end(claim, lost, is_counted=True)
         finally:
             if self._runs.get(claim.job.id) is run:
                 del self._runs[claim.job.id]

@@ -8,7 +8,7 @@ from dyorc.answering.tensor_exchange import Tensors
 from dyorc.cluster.gateway_server import GatewayServer
 from dyorc.cluster.remote_backend import RemoteBackend
 from dyorc.config import TransportConfig
-from dyorc.leader_election.leader import Leader
+from dyorc.leader_election.leader import Leader, LeaderTerm
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.telemetry.histories.history_recorder import HistoryRecorder
 from dyorc.transport.cluster_network import NodeNetwork
@@ -42,11 +42,12 @@ class Told:
 
 @contextlib.asynccontextmanager
 async def gateway_server_of(
-    orchestrator: Orchestrator, address: str, network: NodeNetwork | None = None, histories: HistoryRecorder | None = None
-) -> AsyncGenerator[GatewayServer]:
+    orchestrator: Orchestrator, address: str, network: NodeNetwork | None = None, histories: HistoryRecorder | None = None,
+    lead: LeaderTerm | None = None,
+) -> AsyncGenerator[GatewayServer]:  # fmt: skip
     """Lets gateways ask an orchestrator while entered."""
     keys = None if network is None else network.secrets.keys
-    async with GatewayServer(orchestrator, address, FAST_LINK, keys=keys, histories=histories) as gateway_server:
+    async with GatewayServer(orchestrator, address, FAST_LINK, keys=keys, histories=histories, lead=lead) as gateway_server:
         yield gateway_server
 
 

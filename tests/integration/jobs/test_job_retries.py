@@ -68,6 +68,24 @@ async def test_a_stopping_server_waits_for_effects_as_long_as_for_requests(
         assert (None if error is None else error.code) == code
 
 
+async def test_a_job_whose_effect_has_not_begun_is_given_back_by_a_server_that_stops(
+    make_store: MakeStore, tmp_path: Path
+) -> None:
+    async with running([effects.once_opened]) as stack:
+        async with jobs_beside(stack, make_store(), drain_timeout_s=0.05) as jobs:
+            job, _ = await jobs.submit(ANONYMOUS, body_for("once_opened", folder=str(tmp_path)))
+            await started(tmp_path)
+        assert not (tmp_path / "runs").exists()
+        async with make_store() as store:
+            job = await store.get("", job.id)
+            assert (job.state, job.error, job.num_attempts) == (JobState.QUEUED, None, 0)
+        (tmp_path / "open").touch()
+        async with jobs_beside(stack, make_store()) as jobs:
+            job = await jobs.get(ANONYMOUS, job.id, wait_s=20)
+            assert (job.state, job.num_attempts) == (JobState.SUCCEEDED, 1)
+    assert (tmp_path / "runs").read_text() == "2\n", "it happened once, after the gated program had added 1"
+
+
 async def abandoned(make_store: MakeStore, model: str, times: int, **parameters: Any) -> str:
     """Makes a job that was claimed several times, each time by a server that died."""
     content = oip.json_body({"x": X}, parameters=parameters).content

@@ -45,7 +45,7 @@ def claim_of(version: str, num_attempts: int, **named: str) -> Claim:
 
 async def attempt(service: InferenceService, claim: Claim) -> str:
     """Runs a job, and returns how it ended."""
-    ending = await Attempts(service, JobsConfig()).run(claim, service.admission.admit(ANONYMOUS, 0))
+    ending = await Attempts(service, JobsConfig()).run(claim, service.admission.admit(ANONYMOUS, 0), lambda: None)
     assert isinstance(ending, Outcome)
     return "succeeded" if ending.error is None else ending.error.code
 

@@ -12,7 +12,7 @@ from tests.integration.jobs.stored_jobs import MakeStore
 
 
 def _lead(fence: int, reported: list[int]) -> LeaderTerm:
-    return LeaderTerm(group="shop", fence=fence, is_sure=lambda: True, report_fence=reported.append)
+    return LeaderTerm(group="shop", fence=fence, is_sure=lambda: True, report_fence=reported.append, is_lost=lambda: False)
 
 
 async def test_a_replaced_leader_cannot_change_what_its_successor_has_read(make_store: MakeStore) -> None:

@@ -63,7 +63,7 @@ class _Leaders:
     @asynccontextmanager
     async def leading(self, name: str, fence: int, plan: str = "") -> AsyncGenerator[Orchestrator]:
         """Runs one. The store does not know it yet."""
-        lead = LeaderTerm(group="g", fence=fence, is_sure=lambda: True, report_fence=self.heard_of.append)
+        lead = LeaderTerm(group="g", fence=fence, is_sure=lambda: True, report_fence=self.heard_of.append, is_lost=lambda: False)
         site = Site(
             address=self.address(name), link=FAST_LINK, transport=FAST_TRANSPORT, node="here", lead=lead,
             plans={Counted.name: plan} if plan else {},

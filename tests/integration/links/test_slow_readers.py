@@ -3,8 +3,9 @@
 import subprocess
 import time
 
+from dyorc.transport.link import call
 from tests.deadlines import wait_until, wait_until_async
-from tests.integration.links.hub import Hub, peer_processes
+from tests.integration.links.hub import CONFIG, Hub, peer_processes
 from tests.integration.links.numbered import numbered
 
 
@@ -40,6 +41,18 @@ async def test_a_slow_reader_gets_everything_in_order_and_holds_nobody_up(addres
             await wait_until_async(lambda: hub.said(peer, b"checked"), "it has read all")
             assert hub.said(peer, b"checked") == [[b"checked", b""]]
             assert await hub.ask(peer, b"echo", answer=b"echo") == [b"echo"]
+
+
+async def test_a_slow_reader_gets_what_was_sent_before_the_link_was_closed(address: str) -> None:
+    num, heard, lost = 100, list[bytes](), list[str]()
+    async with Hub(address) as hub:
+        caller = call(address, CONFIG, lambda frames: heard.append(bytes(frames[0])), lost.append)
+        caller.send([b"hello"])
+        await wait_until_async(lambda: hub.heard, "it is heard")
+        for at in range(num):
+            assert hub.link.send(hub.heard[0][0], numbered(at, 200_000))
+    await wait_until_async(lambda: lost, "the end is noticed")
+    assert heard == [numbered(at, 1)[0] for at in range(num)]
 
 
 async def test_a_slow_reader_that_dies_is_lost_with_the_messages_that_waited_for_it(address: str) -> None:

@@ -196,7 +196,7 @@ async def test_results_beyond_the_limit_move_to_the_host_and_are_read_there(devi
         for at, (y,) in enumerate(await asyncio.gather(*asked)):
             np.testing.assert_array_equal(y, (x + at) * 6)
         assert devices[0].num_to_host >= 4 + 2
-        del asked, y
+        del asked
 
 
 async def test_a_program_without_memory_gets_that_of_results_and_runs_again(devices: dict[int, CountingDevice]) -> None:

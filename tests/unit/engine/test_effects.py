@@ -9,6 +9,7 @@ import dyorc
 from dyorc.core.request import Terms
 from dyorc.engine.engine_context import Host
 from dyorc.engine.events import BatchUnsent, ReplicaLeft
+from dyorc.engine.tallies import EffectsGivenUp
 from dyorc.errors import DeadlineError, EffectLostError, ProgramError
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import Vector, double, is_large, put, send
@@ -234,7 +235,7 @@ def test_effects_that_an_engine_takes_with_it_are_counted() -> None:
     world = world_of(send, double, host=host)
     world.submit(sent_aside, [1, 1])
     finish(world, double)
-    world.engine.count_lost()
+    assert world.engine.give_up() == {"sent_aside": EffectsGivenUp(num_begun=1, num_not_begun=0)}
     assert host.statistics.of_workflow("sent_aside").effect_failures == {"effect_lost": 1}
 
 
@@ -246,8 +247,7 @@ def test_effects_that_had_not_begun_are_not_lost() -> None:
         finish(world, double)
     world.submit(guarded_aside, [9, 9])
     assert world.engine.pending_effects() == {"sent_aside": 2, "guarded_aside": 1}
-    assert world.engine.begun_effects() == {}
-    world.engine.count_lost()
+    assert world.engine.give_up() == {"sent_aside": EffectsGivenUp(0, 2), "guarded_aside": EffectsGivenUp(0, 1)}
     assert host.statistics.of_workflow("sent_aside").effect_failures == {"not_begun": 2}
     assert host.statistics.of_workflow("guarded_aside").effect_failures == {"not_begun": 1}
 

@@ -101,5 +101,5 @@ def test_a_request_without_room_is_not_told() -> None:
 def test_requests_of_an_engine_that_is_given_up_end() -> None:
     world, story = observed()
     world.submit(increment, [1, 1])
-    world.engine.count_lost()
+    world.engine.give_up()
     assert story[-1] == ("ended", 1)

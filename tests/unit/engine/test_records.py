@@ -63,7 +63,7 @@ def test_failed_requests_count_by_the_codes_of_their_errors() -> None:
     world.cancel(cancelled)
     world.advance(1.0)
     world.submit(increment, [0, 0])
-    world.engine.count_lost()
+    world.engine.give_up()
     expected = {"capacity": 1, "cancelled": 1, "deadline": 1, "internal": 1}
     assert host.statistics.of_workflow("increment").failures == expected
 

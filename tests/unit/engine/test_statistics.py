@@ -126,7 +126,7 @@ def test_an_engine_that_takes_over_goes_on_counting_and_counts_lost_requests_as_
     world.submit(increment, [0, 0])
     world.finish()
     world.submit(increment, [0, 0])
-    world.engine.count_lost()
+    world.engine.give_up()
     successor = Engine(EngineConfig(), [add_one], host)
     assert successor.statistics("increment").success.count == 1
     assert successor.statistics("increment").fail.count == 1

@@ -3,6 +3,7 @@
 from structlog.testing import capture_logs
 
 from dyorc.engine.actions import EffectFailed
+from dyorc.engine.tallies import EffectsGivenUp
 from dyorc.errors import ProgramError
 from dyorc.orchestrator.side_effects import EffectLog
 
@@ -30,8 +31,8 @@ def test_failures_of_one_kind_are_one_line_in_a_while_with_their_number() -> Non
 def test_what_a_stop_gives_up_is_a_line_for_what_has_begun_and_one_for_what_has_not() -> None:
     with capture_logs() as lines:
         log = EffectLog()
-        log.log_given_up({}, {})
-        log.log_given_up({"refund": 3, "pay": 1, "tell": 2}, {"refund": 1, "pay": 1})
+        log.log_given_up({})
+        log.log_given_up({"refund": EffectsGivenUp(1, 2), "pay": EffectsGivenUp(1, 0), "tell": EffectsGivenUp(0, 2)})
     assert [(line["event"], line["num_effects"], line["workflows"]) for line in lines] == [
         ("effects_lost", 2, ["pay", "refund"]), ("effects_not_begun", 4, ["refund", "tell"]),
     ]  # fmt: skip

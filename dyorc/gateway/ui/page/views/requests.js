@@ -1,4 +1,5 @@
-// All requests that are kept: the latest or the slowest, failed ones, of one workflow. Only the rows in sight are drawn.
+// All requests that are kept: the latest, or the slowest and where their time went; failed ones, of one workflow. Only the rows in
+// sight are drawn.
 import { html, useEffect, useRef, useState } from "../html.js";
 import { ago, bytes, clock, count, duration } from "../format.js";
 import { get } from "../api.js";
@@ -7,6 +8,7 @@ import { replace, to } from "../route.js";
 import { Cause, addressOf } from "../widgets/request_table.js";
 import { Choice, Empty, Failure, Head, State } from "../widgets/basics.js";
 import { Rows } from "../widgets/rows.js";
+import { Tail } from "../widgets/tail.js";
 
 const PAGE = 250;
 const MORE = 500; // the most that the server lists at a time
@@ -39,6 +41,7 @@ export function Requests({ route }) {
         </select></label>
     <//>
     ${error && !found && (error.status === 404 ? html`<${Empty}>This server keeps no records of requests (<code>telemetry.records</code>).<//>` : html`<${Failure} error=${error} />`)}
+    ${order === "slowest" && found && html`<${Tail} workflow=${workflow} />`}
     ${found && !found.requests.length && html`<${Empty}>None ${outcome === "failed" ? "failed" : "kept yet"}.<//>`}
     ${found?.requests.length > 0 && html`<${Rows} label="Requests" columns=${COLUMNS} items=${found.requests} keyOf=${nameOf}
       row=${Row} onEnd=${more} onAway=${hold} />`}

@@ -54,7 +54,7 @@ class CountingDevice:
 
     Attributes:
         num_to_host, num_from_host, num_from_device: Tensors copied.
-        num_copies_begun, num_waits: Calls of `copy_to_host`, and waits for these.
+        num_started_copies, num_waits: Calls of `copy_to_host`, and waits for them.
         num_synchronized: Calls of `synchronize`.
         num_pinned_bytes: Bytes of pinned memory in all.
         num_cache_freed: Calls of `free_cache`.
@@ -71,7 +71,7 @@ class CountingDevice:
     def reset(self) -> None:
         """Counts from zero again: programs that are loaded run a first batch."""
         self.num_to_host = self.num_from_host = self.num_from_device = 0
-        self.num_copies_begun = self.num_waits = self.num_synchronized = self.num_pinned_bytes = self.num_cache_freed = 0
+        self.num_started_copies = self.num_waits = self.num_synchronized = self.num_pinned_bytes = self.num_cache_freed = 0
         self.threads_of_copies: set[str] = set()
 
     def holds(self, value: Any) -> bool:
@@ -91,7 +91,7 @@ class CountingDevice:
 
     def copy_to_host(self, tensors: Sequence[Any]) -> _CountedCopy:
         self.num_to_host += len(tensors)
-        self.num_copies_begun += 1
+        self.num_started_copies += 1
         self.threads_of_copies.add(threading.current_thread().name)
         return _CountedCopy(self, tensors)
 

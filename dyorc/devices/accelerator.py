@@ -12,7 +12,7 @@ from dyorc.core.arrays import Array
 
 
 class HostCopy(Protocol):
-    """A copy to the host that has begun."""
+    """A copy to the host that is under way."""
 
     def wait(self) -> list[Array]:
         """Waits until it has ended. Returns the arrays, in the order of the tensors and in C order. They lie in

@@ -83,6 +83,8 @@ class CudaAccelerator:
         sources = [tensor.detach().resolve_conj().resolve_neg().contiguous() for tensor in tensors]
         stream = self._copy_stream()
         stream.wait_stream(torch.cuda.current_stream(self._device))
+        for source in sources:
+            source.record_stream(stream)  # should nobody wait, its memory is used again only after the copy
         with torch.cuda.stream(stream):
             targets = [
                 torch.empty(source.shape, dtype=source.dtype, device="cpu", pin_memory=True).copy_(source, non_blocking=True)

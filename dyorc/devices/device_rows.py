@@ -49,7 +49,7 @@ def version_of(tensor: Any) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class LentTensor:
-    """A tensor that others read, too: whoever gets it must not write to it.
+    """A tensor that others read, too: its program must not write to it.
 
     Attributes:
         version: What `version_of` said when its program returned it.

@@ -192,7 +192,7 @@ def test_a_write_to_a_lent_tensor_is_noticed() -> None:
     assert lent.changed() == [(ON_DEVICE, refs[0].block)]
     again = devices.lend(refs)
     assert again is not None
-    assert again.changed()  # whoever reads it later learns it, too
+    assert again.changed()  # a later reader learns it, too
 
 
 def test_types_that_no_message_has_are_refused() -> None:

@@ -36,7 +36,7 @@ def test_all_results_of_a_batch_are_copied_at_once(devices: dict[int, CountingDe
     assert [row.tolist() for row in doubled] == [(2 * X).tolist(), (2 * X + 2).tolist()]
     assert [row.tolist() for row in sums] == [[6], [10]]
     device = devices[0]
-    assert (device.num_from_host, device.num_to_host, device.num_copies_begun, device.num_waits) == (1, 2, 1, 1)
+    assert (device.num_from_host, device.num_to_host, device.num_started_copies, device.num_waits) == (1, 2, 1, 1)
     assert device.num_pinned_bytes >= 2 * 8 * 4
     assert device.num_synchronized == 1
 

@@ -94,6 +94,9 @@ class TensorRef(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, shape=shape, views=(*self.views, index), base=base)
 
 
+ON_DEVICE = "on-device"
+"""The holder of what lies on the devices of the orchestrator's own process (`DeviceTensors`)."""
+
 BlockId: TypeAlias = tuple[str, int]
 """A block of memory: its holder, and its number there, which is never reused."""
 
@@ -135,7 +138,7 @@ class Layout(NamedTuple):
         """
         shape, strides = list[int](), list[int]()
         start, dim = self.start, 0
-        for item in _expanded(index, self.shape):
+        for item in expanded_index(index, self.shape):
             if item is None:
                 shape.append(1)
                 strides.append(0)
@@ -175,7 +178,7 @@ def index_shape(shape: Shape, index: Index) -> Shape:
     """
     result: list[int] = []
     dim = 0
-    for item in index if _is_plain(index, shape) else _expanded(index, shape):
+    for item in index if _is_plain(index, shape) else expanded_index(index, shape):
         if item is None:
             result.append(1)
             continue
@@ -193,7 +196,7 @@ def _is_plain(index: Index, shape: Shape) -> bool:
     return len(index) <= len(shape)
 
 
-def _expanded(index: Index, shape: Shape) -> list[int | slice | None]:
+def expanded_index(index: Index, shape: Shape) -> list[int | slice | None]:
     """Expands the index to one item per dimension, besides the new ones.
 
     Raises:

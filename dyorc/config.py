@@ -227,6 +227,9 @@ class CellsConfig(_Section):
     long."""
     max_restart_delay_s: float = Field(default=30.0, ge=0)
     """The longest such delay."""
+    device_bytes: int | None = Field(default=None, ge=0)
+    """What results of programs may take on each device (`device=`) before the least recently used are moved to the host; None: a
+    quarter of the device's memory."""
 
 
 class DeploymentConfig(_Section):

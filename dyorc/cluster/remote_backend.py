@@ -344,6 +344,8 @@ class RemoteBackend:
                 welcome = await connection.open(self._link, self._keys, self.fence)
                 if welcome.fence < self.fence:
                     raise TransportError(f"an orchestrator has fence {welcome.fence}, this gateway knows {self.fence}")
+                if self._is_outranked(leader):
+                    raise TransportError(f"the next leader was found before the one with fence {leader.fence} had answered")
                 self.leader = leader
                 self._join(connection, welcome.fence, welcome.default_timeout_s)
                 await self._stay(connection, leader)

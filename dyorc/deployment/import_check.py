@@ -12,7 +12,7 @@ import msgspec
 
 from dyorc.authoring.bundles import Bundle
 from dyorc.authoring.loading import absolute, import_place, name_in, parts_of, programs_of
-from dyorc.deployment.code_process import NICENESS, ProcessResult, run_module
+from dyorc.deployment.code_process import ProcessResult, run_module
 from dyorc.errors import DyOrcError, ModuleImportError, text_of
 
 
@@ -59,7 +59,6 @@ def _result_of(target: str, ended: ProcessResult) -> ProbeResult:
 def main() -> None:
     """Imports the target, and writes the result."""
     target, descriptor = absolute(sys.argv[1]), int(sys.argv[2])
-    os.nice(NICENESS)
     with os.fdopen(descriptor, "wb") as end:
         end.write(msgspec.json.encode(_try(target)))
     sys.stdout.flush()

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from dyorc.authoring.loading import load
-from dyorc.deployment.code_process import NICENESS, run_module
+from dyorc.deployment.code_process import run_module
 from dyorc.errors import DeployError, DyOrcError, ModuleImportError, UnsupportedError
 from dyorc.replay.replay_report import ReplayReport, replay_files
 from dyorc.replay.replayer import Replayer
@@ -91,7 +91,6 @@ def _examples(report: ReplayReport) -> list[str]:
 def main() -> None:
     """Replays, and writes the outcome."""
     target, folder, num_requests, step_limit_s, descriptor = sys.argv[1:]
-    os.nice(NICENESS)
     with os.fdopen(int(descriptor), "wb") as end:
         end.write(msgspec.json.encode(_replay(target, folder, int(num_requests), float(step_limit_s))))
     sys.stdout.flush()

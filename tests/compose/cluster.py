@@ -26,11 +26,13 @@ class Cluster:
     Attributes:
         files: What Compose reads.
         variables: What its files ask for.
+        ready_s: How long it took until all was healthy; 0 before that.
     """
 
     engine: Engine
     files: Sequence[Path]
     variables: Mapping[str, str]
+    ready_s: float = 0.0
 
     def compose(self, *arguments: str) -> str:
         """Runs a command of Compose's."""

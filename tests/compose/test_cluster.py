@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,15 @@ from tests.compose.load import load
 from tests.compose.upgrade import CUT, upgrade
 from tests.compose.upgrade import HEAD as UPGRADE_HEAD
 
-pytestmark = [pytest.mark.compose, pytest.mark.timeout(900)]  # more than the limits in here, which say what hangs
+pytestmark = [pytest.mark.compose, pytest.mark.timeout(1100)]  # more than the limits in here, which say what hangs
 
 _README = (Path(__file__).parents[2] / "README.md").read_text()
 _URLS = ("http://127.0.0.1:8000", "http://127.0.0.1:8010")
 _NUM_CLIENTS = 4
-_LIMIT_S = 540.0
+_LIMIT_S = 900.0
 """For all that is done with the cluster."""
+_READY_S = 240.0
+"""A machine that needs longer than this to start the cluster (a minute is usual) has no time left to replace its containers."""
 _PACKAGES = "import importlib.metadata as m\nfor d in m.distributions(): print(d.metadata['Name'] + '==' + d.version)"
 """Prints all packages that Python finds."""
 _NEXT = "dyorc:next"
@@ -56,7 +59,15 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             found.wait_until_healthy(*GATEWAYS)
             print(f"\nready {time.monotonic() - started_s:.1f} s after `docker compose up`")
             found.wait_until_healthy(*ORCHESTRATORS)
-            yield found
+            yield replace(found, ready_s=time.monotonic() - started_s)
+
+
+@pytest.fixture
+def quick(running: Cluster) -> Cluster:
+    """Returns the cluster, on a machine that has time to replace each of its containers."""
+    if running.ready_s > _READY_S:
+        pytest.skip(f"the cluster was ready after {running.ready_s:.0f} s: this machine is too slow")
+    return running
 
 
 def test_readmes_client_line_is_answered(running: Cluster) -> None:
@@ -119,28 +130,28 @@ def _is_right(answer: Any) -> bool:
 _BODY = {"inputs": [{"name": "image", "shape": [64], "datatype": "FP32", "data": [float(number) for number in range(1, 65)]}]}
 
 
-def test_a_cluster_is_upgraded_under_load_without_a_lost_request(running: Cluster) -> None:
-    images.build_next(running.engine, _NEXT)
-    with load(_URLS, "classify", _BODY, _is_right, _NUM_CLIENTS, running.engine) as sent:
-        steps = list(upgrade(running, sent, _NEXT))
+def test_a_cluster_is_upgraded_under_load_without_a_lost_request(quick: Cluster) -> None:
+    images.build_next(quick.engine, _NEXT)
+    with load(_URLS, "classify", _BODY, _is_right, _NUM_CLIENTS, quick.engine) as sent:
+        steps = list(upgrade(quick, sent, _NEXT))
     print("\n".join(["", UPGRADE_HEAD, *(step.row for step in steps)]))
     assert {step.service: step.errors for step in steps if step.errors} == {}
     cut = {step.service: step.num_cut for step in steps if step.num_cut}
     assert cut.keys() <= set(GATEWAYS), "only a gateway that stops closes connections of clients"
     assert all(num_cut <= _NUM_CLIENTS for num_cut in cut.values()), "each client's next request was on its way, at most"
-    upgraded = running.engine.docker("ps", "--quiet", "--filter", "label=upgraded=yes").split()
+    upgraded = quick.engine.docker("ps", "--quiet", "--filter", "label=upgraded=yes").split()
     assert len(upgraded) == len(steps) == 6
 
 
-def test_containers_are_killed_under_load_and_only_connections_to_a_dead_gateway_notice(running: Cluster) -> None:
+def test_containers_are_killed_under_load_and_only_connections_to_a_dead_gateway_notice(quick: Cluster) -> None:
     done: list[Kill] = []
-    with load(_URLS, "classify", _BODY, _is_right, _NUM_CLIENTS, running.engine) as sent:
-        leader = running.leader()
-        done.append(kill(running, sent, leader, "leader"))
-        assert running.leader() != leader
+    with load(_URLS, "classify", _BODY, _is_right, _NUM_CLIENTS, quick.engine) as sent:
+        leader = quick.leader()
+        done.append(kill(quick, sent, leader, "leader"))
+        assert quick.leader() != leader
         for service in ("redis", "ray-worker", "ray-head"):
-            done.append(kill(running, sent, service))
-        cut = kill(running, sent, "gateway")
+            done.append(kill(quick, sent, service))
+        cut = kill(quick, sent, "gateway")
     print("\n".join(["", HEAD, *(one.row for one in (*done, cut))]))
     assert {one.role: one.errors for one in done if one.errors} == {}
     assert len(cut.errors) <= _NUM_CLIENTS

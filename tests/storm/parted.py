@@ -233,7 +233,7 @@ class PartedServers(Shape):
             time.sleep(cut_s)
             hosts.heal()
 
-        return Fault(name="cut link", apply=apply, bound_s=cut_s + self._led_again_s(), codes=_LEADER_LOST)
+        return Fault(name="cut link", apply=apply, bound_s=cut_s + self._led_again_s(), codes=_CUT_OFF)
 
     # What it is made of
 
@@ -254,6 +254,8 @@ class PartedServers(Shape):
 
 
 _LEADER_LOST = faults.LOST_WITH_LEADER
+_CUT_OFF = (*_LEADER_LOST, "not_ready")
+"""A version that leaves does not wait for requests of a gateway that is cut off: they are to be sent again."""
 _GATEWAY_LOST = ("not_ready",)
 """A gateway that has just started may not have met an orchestrator yet."""
 

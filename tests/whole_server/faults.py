@@ -67,7 +67,7 @@ class FaultPlan:
         if self._world.elapsed_s >= self._until_s:
             return
         kinds: list[Callable[[], str]] = [
-            self._kill, self._kill, self._stop, self._terminate, self._cut, self._part, self._jump, self._spoil,
+            self._kill, self._kill, self._stop, self._leave, self._terminate, self._cut, self._part, self._jump, self._spoil,
         ]  # fmt: skip
         kind = self._world.chance.choice(kinds)()
         self.count(kind)
@@ -80,7 +80,7 @@ class FaultPlan:
             return
         if thread.process in self._victims():
             victim = chance.choice((thread.process, self._victim()))
-            strike = chance.choice((self._kill, self._kill, self._stop))
+            strike = chance.choice((self._kill, self._kill, self._stop, self._leave))
             self._world.call_later(chance.uniform(0, _MOMENT_S), lambda: self.count(strike(victim)))
 
     def _start_badly(self, process: VirtualProcess) -> None:
@@ -138,6 +138,16 @@ class FaultPlan:
         self._world.stop(process)
         self._world.call_later(stop_s, lambda: self._world.resume(process))
         return f"stop {_kind_of(process)}"
+
+    def _leave(self, victim: VirtualProcess | None = None) -> str:
+        """Lets a replica end in order, as at the end of its node. That explains no error: its batches are finished."""
+        replicas = [process for process in self._troupe.forks.processes if process.state is ProcessState.RUNNING]
+        process = victim or (self._world.chance.choice(replicas) if replicas else None)
+        if process not in replicas:
+            return ""
+        self._world.log("leaves", process=process.name)
+        self._troupe.forks.let_leave(process)
+        return "leave replica"
 
     def _terminate(self) -> str:
         return self._troupe.terminate(self._place())

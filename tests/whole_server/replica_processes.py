@@ -125,6 +125,7 @@ class VirtualForks:
     def __init__(self, world: World) -> None:
         self._world = world
         self.processes: list[VirtualProcess] = []
+        self._lines: dict[VirtualProcess, VirtualLine] = {}
         self.started: Callable[[VirtualProcess], None] = lambda process: None
 
     def open(self) -> None:
@@ -142,10 +143,19 @@ class VirtualForks:
         order = assignment.to_json()
         process = self._world.start_process(assignment.identity.replica_id, lambda: self._run(order, far))
         self.processes.append(process)
-        process.on_end.append(lambda: self.processes.remove(process))
+        self._lines[process] = line
+        process.on_end.append(lambda: self._forget(process))
         process.on_end.append(far.close)
         self.started(process)
         return VirtualHandle(self._world, line, process)
+
+    def let_leave(self, process: VirtualProcess) -> None:
+        """Asks a process to finish its batches and end; its monitor starts another."""
+        self._lines[process].send("leave")
+
+    def _forget(self, process: VirtualProcess) -> None:
+        self.processes.remove(process)
+        del self._lines[process]
 
     def _run(self, order: str, line: VirtualLine) -> None:
         chance = self._world.chance

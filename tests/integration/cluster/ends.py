@@ -40,6 +40,21 @@ class Told:
         return self.leader
 
 
+class Lead:
+    """A lead that may be unsure, or lost."""
+
+    def __init__(self) -> None:
+        self.is_sure = True
+        self.is_lost = False
+
+    def term(self, fence: int = 1) -> LeaderTerm:
+        """Returns it for a server."""
+        return LeaderTerm(
+            group="default", fence=fence, is_sure=lambda: self.is_sure, report_fence=lambda fence: None,
+            is_lost=lambda: self.is_lost,
+        )  # fmt: skip
+
+
 @contextlib.asynccontextmanager
 async def gateway_server_of(
     orchestrator: Orchestrator, address: str, network: NodeNetwork | None = None, histories: HistoryRecorder | None = None,

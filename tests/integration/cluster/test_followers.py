@@ -1,16 +1,20 @@
-"""What a gateway tells its orchestrator is told to each that follows."""
+"""A gateway follows one leader after the other, and tells each what it told the last."""
 
 from pathlib import Path
 from unittest import mock
 
 import pytest
+from structlog.testing import capture_logs
 
-from dyorc.config import LogsConfig
+from dyorc.cells.orchestrator_cell import make_shared_cell
+from dyorc.config import LogsConfig, Settings
 from dyorc.errors import InvalidInputError, NotReadyError, UnknownModelError
+from dyorc.models.registry import ModelRegistry
 from dyorc.orchestrator.orchestrator import Orchestrator
 from tests.deadlines import wait_until_async
-from tests.integration.cluster.ends import Told, gateway
+from tests.integration.cluster.ends import Lead, Told, gateway, gateway_server_of
 from tests.integration.cluster.test_groups import leading
+from tests.integration.stack import FAST_TRANSPORT
 from tests.workflows import parted, scaled
 
 
@@ -39,3 +43,21 @@ async def test_what_an_orchestrator_does_not_scale_it_refuses_at_the_gateway_in_
                 await backend.scale("rare", 1, None)
             await backend.scale("pid", 1, None)
             await wait_until_async(lambda: backend.status.programs["pid"].num_wanted == 1, "it is wanted")
+
+
+async def test_a_leader_that_answers_after_the_next_one_was_found_is_not_followed(tmp_path: Path) -> None:
+    leaders, lead = Told(), Lead()
+    lead.is_sure = False  # so its welcome waits
+    async with (
+        make_shared_cell(ModelRegistry.of([parted.squared]), Settings(transport=FAST_TRANSPORT), "here", None) as cell,
+        gateway_server_of(cell, f"unix://{tmp_path}/first", lead=lead.term(1)) as first,
+        gateway_server_of(cell, f"unix://{tmp_path}/next", lead=Lead().term(2)) as second,
+        gateway(leaders) as backend,
+    ):
+        with capture_logs() as lines:
+            leaders.tell(first, 1)
+            await wait_until_async(lambda: first.num_gateways, "it has greeted the first")
+            leaders.tell(second, 2)
+            lead.is_sure = True
+            await wait_until_async(lambda: backend.fence == 2, "it follows the next")
+        assert [line["fence"] for line in lines if line["event"] == "orchestrator_joined"] == [2]

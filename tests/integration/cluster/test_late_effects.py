@@ -15,11 +15,10 @@ from dyorc.cells.orchestrator_cell import make_shared_cell
 from dyorc.config import Settings
 from dyorc.core.arrays import Array
 from dyorc.errors import EffectLostError
-from dyorc.leader_election.leader import LeaderTerm
 from dyorc.models.registry import ModelRegistry
 from tests.asking import submission
 from tests.deadlines import TIMEOUT_S, wait_until_async
-from tests.integration.cluster.ends import Told, gateway, gateway_server_of
+from tests.integration.cluster.ends import Lead, Told, gateway, gateway_server_of
 from tests.integration.stack import FAST_TRANSPORT
 
 pytestmark = pytest.mark.anyio
@@ -79,21 +78,6 @@ async def test_a_gateway_keeps_inputs_and_an_orchestrator_stays_until_effects_ha
         may_run.set()
         await asyncio.wait_for(asyncio.gather(reading, draining), TIMEOUT_S)
         assert sums == [50_000]
-
-
-class Lead:
-    """A lead that may be unsure, or lost."""
-
-    def __init__(self) -> None:
-        self.is_sure = True
-        self.is_lost = False
-
-    def term(self, fence: int = 1) -> LeaderTerm:
-        """Returns it for a server."""
-        return LeaderTerm(
-            group="default", fence=fence, is_sure=lambda: self.is_sure, report_fence=lambda fence: None,
-            is_lost=lambda: self.is_lost,
-        )  # fmt: skip
 
 
 @pytest.mark.parametrize("is_lost", [False, True])

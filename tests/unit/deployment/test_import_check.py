@@ -1,5 +1,6 @@
 """Targets that are tried in a process of their own."""
 
+import os
 from pathlib import Path
 
 import psutil
@@ -69,6 +70,21 @@ async def test_code_of_megabytes_is_loaded_however_much_it_prints(tmp_path: Path
     probe = await check_import(f"{tmp_path}/app.py:flow", 60)
     assert probe.bundle is not None
     assert len(probe.bundle.modules["app"].text) == len(text)
+
+
+async def test_an_import_gives_way_to_the_server(tmp_path: Path) -> None:
+    code = """
+import os, pathlib
+group = pathlib.Path("/proc/self/autogroup")
+text = group.read_text() if group.exists() else ""
+pathlib.Path(NOTE).write_text(f"{os.getpriority(os.PRIO_PROCESS, 0)} {text}")
+"""
+    (tmp_path / "app.py").write_text(_APP + code.replace("NOTE", repr(str(tmp_path / "note"))))
+    await check_import(f"{tmp_path}/app.py:flow", 60)
+    niceness, *group = (tmp_path / "note").read_text().split()
+    assert int(niceness) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 5)
+    if group:  # Linux may schedule sessions as groups: niceness counts only within one
+        assert group[-1] == "5"
 
 
 async def test_what_an_import_has_started_ends_with_it(tmp_path: Path) -> None:

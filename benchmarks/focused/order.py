@@ -70,7 +70,8 @@ def page(rows: Sequence[Row], results: dict[str, dict[str, Any]], arguments: arg
         "# Order of calls",
         "",
         f"p50 / p99 / p99.9 in ms, {arguments.requests:,} requests, {arguments.seeds} seed{'s' * (arguments.seeds > 1)}, "
-        "in the simulator (`make bench-order`). `greedy` has neither foresight nor guesses, `oracle` knows all outcomes in advance; both take",
+        "in the simulator (`make bench-order`). `greedy` has neither foresight nor guesses, "
+        "`oracle` knows all outcomes in advance; both take",
         "the oldest request first. The rest are the [queue disciplines](../reference/operations.md#order-of-requests) of the "
         "engine as it serves.",
         "",

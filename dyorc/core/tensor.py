@@ -85,7 +85,11 @@ class TensorRef(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             IndexError: If the index does not fit the shape.
         """
-        shape = index_shape(self.shape, index)
+        old = self.shape
+        if len(index) == 1 and type(row := index[0]) is int and old and -old[0] <= row < old[0]:  # one of many rows
+            shape = old[1:]
+        else:
+            shape = index_shape(old, index)
         base = self.shape if self.base is None else self.base
         return msgspec.structs.replace(self, shape=shape, views=(*self.views, index), base=base)
 

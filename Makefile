@@ -36,7 +36,7 @@ IMAGES ?= core cpu
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help chart chart-golden dist test-dist images compose-test demo demo-chat demo-guarded demo-ocr demo-retrieval demo-router demo-speech screenshots prepare test test-pythons test-real test-again test-slow test-quick test-compiled test-compiled-quick compile compiled pure fuzz lint lint-macos format protos docs docs-serve docs-picture docs-metrics docs-packages docs-reference schema
+.PHONY: help chart chart-golden dist test-dist images compose-test demo demo-chat demo-guarded demo-ocr demo-retrieval demo-router demo-speech screenshots prepare test test-pythons test-real test-again test-slow test-gpu test-quick test-compiled test-compiled-quick compile compiled pure fuzz lint lint-macos format protos docs docs-serve docs-picture docs-metrics docs-packages docs-reference schema
 .PHONY: simulate-server simulate-day soak simulate-mutants test-moving equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-startup bench-engine bench-guarded bench-transport bench-chain bench-streams bench-openai bench-chat bench-gateway bench-asgi bench-hostile
 .PHONY: sizes first-answer
 .PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-chat chaos-compose chaos-histories chaos-hosts clean conformance conformance-doors bench bench-full bench-loadgen peers power-cuts storm
@@ -79,6 +79,9 @@ test-again: $(VENV)/.dev ## Run again what failed last, one test after another
 test-slow: $(PREPARED) ## Run what `make test` and `make test-real` have no time for: long tests, and all examples of properties (15 minutes)
 	$(PYTEST_SIDE_BY_SIDE) -m 'slow and not dist and not compose'
 	DYORC_TEST_THOROUGHLY=1 $(PYTEST_SIDE_BY_SIDE) tests/property
+
+test-gpu: $(VENV)/.dev ## Run the tests of devices, those of CUDA too where torch sees a GPU (a minute)
+	$(BIN)/python -m pytest -v tests/unit/devices
 
 test-quick: $(VENV)/.dev ## Run the tests of the core: engine, authoring, scaling, wire formats (a minute)
 	$(PYTEST_SIDE_BY_SIDE) -m 'not real and $(USUAL)' $(CORE)
@@ -123,7 +126,7 @@ demo demo-chat demo-guarded demo-ocr demo-router demo-retrieval demo-speech: com
 bench bench-full bench-devices bench-devices-quick bench-overhead bench-telemetry bench-update bench-engine bench-guarded bench-startup: compiled
 bench-chain bench-streams bench-openai bench-chat bench-gateway bench-asgi bench-hostile bench-answers bench-overload: compiled
 bench-tenants bench-scaleout bench-scaling-live: compiled
-test test-real test-slow test-quick bench-calls: pure
+test test-real test-slow test-gpu test-quick bench-calls: pure
 
 pure: ## Remove the compiled engine
 	rm -f dyorc_engine__mypyc.*.so

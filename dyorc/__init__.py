@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dyorc.authoring.batching import pad
     from dyorc.authoring.current_request import request, requests
     from dyorc.authoring.decisions import choose, gather, when
+    from dyorc.authoring.mapping import map_calls as map
     from dyorc.authoring.program import Program, num_threads, program
     from dyorc.authoring.ref import Ref
     from dyorc.authoring.resident import ChainCall, Consumed, Resident
@@ -52,6 +53,7 @@ __all__ = [
     "empty",
     "gather",
     "load_module",
+    "map",
     "num_threads",
     "openai",
     "pad",
@@ -71,6 +73,7 @@ _HOMES = {
     "dyorc.authoring.current_request": ("request", "requests"),
     "dyorc.authoring.decisions": ("choose", "gather", "when"),
     "dyorc.authoring.array_memory": ("empty",),
+    "dyorc.authoring.mapping": ("map",),
     "dyorc.authoring.program": ("Program", "num_threads", "program"),
     "dyorc.authoring.ref": ("Ref",),
     "dyorc.authoring.resident": ("ChainCall", "Consumed", "Resident"),
@@ -87,6 +90,8 @@ _HOMES = {
     "dyorc.authoring.weights": ("load_module",),
 }
 _MODULES = ("openai", "programs")
+_OWN_NAMES = {"map": "map_calls"}
+"""Names in their modules of what would hide a function of Python there."""
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 """Everything is imported on first use: a supervisor needs none of it, and most processes have no use for the client."""
 
@@ -96,5 +101,5 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"dyorc.{name}")
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(importlib.import_module(_HOME_OF[name]), name)
+    found = globals()[name] = getattr(importlib.import_module(_HOME_OF[name]), _OWN_NAMES.get(name, name))
     return found

@@ -227,6 +227,9 @@ class CellsConfig(_Section):
     long."""
     max_restart_delay_s: float = Field(default=30.0, ge=0)
     """The longest such delay."""
+    device_bytes: int | None = Field(default=None, ge=0)
+    """What results of programs may take on each device (`device=`) before the least recently used are moved to the host; None: a
+    quarter of the device's memory."""
 
 
 class DeploymentConfig(_Section):
@@ -276,6 +279,9 @@ class GatewayConfig(_Section):
     """Whether to serve gRPC besides HTTP."""
     grpc_port: int | None = Field(default=None, ge=0, le=65535)
     """None: the one after `port`, or a free one if `port` is 0 or 65535."""
+    grpc_server: Literal["grpcio", "nghttp2"] = "grpcio"
+    """What answers gRPC: grpcio's server, or connections of our own by nghttp2 (the extra `nghttp`), for a part of the processor
+    time; it has no TLS, so that grpcio answers where a certificate is set."""
     keys_file: FilePath = ""
     """File with tenants and the hashes of their API keys; empty: no key is needed."""
     allow_open: bool = False

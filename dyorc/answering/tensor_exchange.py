@@ -5,7 +5,6 @@ reads bytes only for answers, and for values that workflows read.
 """
 
 import asyncio
-import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,8 +12,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from dyorc.answering.stored_parts import follows, stored_ref, stored_rows
 from dyorc.core.arrays import Array, apply_views, dtype_of
-from dyorc.core.tensor import BlockId, DType, TensorRef, blocks_of, layout_of
+from dyorc.core.tensor import ON_DEVICE, BlockId, TensorRef, blocks_of
+from dyorc.devices.device_tensors import DeviceTensors
 from dyorc.errors import CapacityError, PayloadTooLargeError, TransportError
 from dyorc.transport.arena import ArenaBody
 from dyorc.transport.arena_file import PAGE_BYTES, ArenaUsage, round_up
@@ -49,6 +50,7 @@ class Tensors:
     Attributes:
         exchange: The same.
         inline_limit_bytes: Tensors up to this size travel inside messages.
+        devices: What programs of this process keep on devices; None: nothing.
     """
 
     def __init__(self, exchange: TensorExchange) -> None:
@@ -56,6 +58,7 @@ class Tensors:
         self._holders: dict[str, TensorHolder] = {}
         self._released: dict[str, Callable[[int], None]] = {}
         self._lent: list[Routes] = []
+        self.devices: DeviceTensors | None = None
 
     def open(self) -> None:
         """Begins to use the exchange. Call it once the exchange is entered."""
@@ -193,12 +196,33 @@ class Tensors:
         for holder_id, block in blocks:
             if holder_id == OWN:
                 self.exchange.arena.free(block)
+            elif holder_id == ON_DEVICE:
+                if self.devices is not None:
+                    self.devices.release(block)
             elif holder_id in self._released:
                 self._released[holder_id](block)
 
     def free_all(self) -> None:
         """Frees all of this process's blocks."""
+        if self.devices is not None:
+            self.devices.release_all()
         self.exchange.free_all()
+
+    # On devices
+
+    def on_host(self, tensors: Sequence[TensorRef]) -> Sequence[TensorRef]:
+        """Returns references that every process can read: of what lies on a device of this one, to its copy on the host.
+        Waits for copies that are missing; `fetch` waits elsewhere.
+
+        Raises:
+            InputsLostError: If one is no longer there.
+        """
+        for tensor in tensors:  # hardly any process has a device, so this must cost nothing
+            if tensor.holder == ON_DEVICE and tensor.block:
+                if self.devices is None:
+                    raise InputsLostError([(ON_DEVICE, tensor.block)], "this process has nothing on a device")
+                return self.devices.on_host(tensors)
+        return tensors
 
     # To replicas
 
@@ -212,7 +236,8 @@ class Tensors:
         headers: list[ColumnHeader] = []
         frames: list[Frame] = []
         holders: dict[str, int] = {}
-        for column in zip(*operands, strict=True):
+        for operand_column in zip(*operands, strict=True):
+            column = self.on_host(operand_column) if has_stored(operand_column) else operand_column
             if has_stored(column):
                 header, parts = self._pack_stored(column, holders)
             else:
@@ -244,10 +269,10 @@ class Tensors:
             self._holder_of(tensor)
             holder = holders.setdefault(tensor.holder, len(holders))
             last = parts[-1] if parts else None
-            if isinstance(last, StoredRows) and _follows(last, holder, tensor):
+            if isinstance(last, StoredRows) and follows(last, holder, tensor):
                 parts[-1] = msgspec.structs.replace(last, num_rows=last.num_rows + 1)
             else:
-                parts.append(_stored_rows(tensor, holder))
+                parts.append(stored_rows(tensor, holder))
         return StoredColumn(column[0].dtype, tuple(parts)), frames
 
     # From replicas
@@ -297,7 +322,7 @@ class Tensors:
             if isinstance(header, Column):
                 tensors = self._inline_refs(header, frames[at:end], self._node)
             else:
-                tensors = [_stored_ref(header, part, holders) for part in header.parts]
+                tensors = [stored_ref(header, part, holders) for part in header.parts]
             if len(tensors) != 1:
                 raise TransportError(f"a tensor came as {len(tensors)}")
             refs += tensors
@@ -315,9 +340,13 @@ class Tensors:
     # Reading
 
     def is_near(self, tensors: Sequence[TensorRef]) -> bool:
-        """Returns whether all bytes are on this node or inline."""
+        """Returns whether all bytes are on this node or inline, and none of them only on a device."""
         for tensor in tensors:
             if tensor.block:
+                if tensor.holder == ON_DEVICE:
+                    if self.devices is None or not self.devices.is_on_host(tensor.block):
+                        return False
+                    continue
                 holder = self._holders.get(tensor.holder)
                 if holder is not None and self._routes.viewer(holder) is None:
                     return False
@@ -353,13 +382,14 @@ class Tensors:
             InputsLostError: If a holder is gone.
         """
         inbox = inbox or self._inbox
+        tensors = self.on_host(tensors)
         try:
             return [self._read_one(tensor, inbox, holders) if tensor.block else inline_array(tensor) for tensor in tensors]
         finally:
             inbox.done()
 
     def _read_one(self, tensor: TensorRef, inbox: Inbox, holders: Mapping[str, TensorHolder] | None) -> Array:
-        header = StoredColumn(tensor.dtype, (_stored_rows(tensor, 0),))
+        header = StoredColumn(tensor.dtype, (stored_rows(tensor, 0),))
         (rows,) = inbox.read([header], [], [self._holder_of(tensor, holders)])
         return rows[0, ...] if isinstance(rows, np.ndarray) else rows[0]
 
@@ -417,32 +447,6 @@ def inline_array(tensor: TensorRef) -> Array:
     return apply_views(array, tensor.views) if tensor.views else array
 
 
-def _follows(last: StoredRows, holder: int, tensor: TensorRef) -> bool:
-    """Returns whether a tensor lies right behind those of a piece and has the same layout."""
-    return (
-        last.strides is None
-        and not tensor.views
-        and (last.holder, last.block) == (holder, tensor.block)
-        and (last.shape, last.num_bytes) == (tensor.shape, tensor.num_bytes)
-        and last.offset + last.num_rows * last.num_bytes == tensor.offset
-        and tensor.dtype is not DType.BYTES
-    )
-
-
-def _stored_rows(tensor: TensorRef, holder: int) -> StoredRows:
-    """Returns where a stored tensor is."""
-    if tensor.data is not None:
-        return msgspec.structs.replace(tensor.data, holder=holder)
-    stored_shape = tensor.shape if tensor.base is None else tensor.base
-    num_items = math.prod(stored_shape)
-    if not tensor.views:
-        return StoredRows(holder, tensor.block, tensor.offset, tensor.num_bytes, tensor.shape, 1, num_items)
-    layout = layout_of(stored_shape, tensor.views)
-    return StoredRows(
-        holder, tensor.block, tensor.offset, tensor.num_bytes, layout.shape, 1, num_items, layout.start, layout.strides
-    )
-
-
 def stored_refs(header: StoredColumn, holder_id: str, node: str) -> list[TensorRef]:
     """Returns references to the calls of a column that its holder has stored.
 
@@ -469,15 +473,3 @@ def stored_refs(header: StoredColumn, holder_id: str, node: str) -> list[TensorR
                 )
             )
     return refs
-
-
-def _stored_ref(header: StoredColumn, part: Column | StoredRows, holders: Sequence[TensorHolder]) -> TensorRef:
-    """Returns a reference to a tensor that lies where its header says; views of it are resolved there."""
-    if not isinstance(part, StoredRows) or part.block <= 0 or not 0 <= part.holder < len(holders):
-        raise TransportError("a tensor that is stored lies nowhere")
-    check_stored(header.dtype, part)
-    holder = holders[part.holder]
-    return TensorRef(
-        dtype=header.dtype, shape=part.shape, num_bytes=part.num_bytes, node=holder.node, holder=holder.holder_id,
-        block=part.block, offset=part.offset, data=part,
-    )  # fmt: skip

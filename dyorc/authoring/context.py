@@ -33,6 +33,10 @@ class CallRecorder(Protocol):
         """
         ...
 
+    def call_all(self, callee: Any, rows: Sequence[Sequence[Any]], statics: tuple[StaticValue, ...]) -> list[Any]:
+        """Records calls that take no streams, each with the tensors of a row, and returns what `call` does for each."""
+        ...
+
     def request_info(self) -> RequestInfo:
         """Returns the request for which the workflow runs."""
         ...

@@ -32,6 +32,7 @@ from dyorc.system.processors import num_processors
 
 P = ParamSpec("P")
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_DEVICE = re.compile(r"[a-z]+(:[0-9]{1,4})?")
 _MAX_ONGOING = 32
 
 
@@ -86,6 +87,9 @@ class ProgramOptions:
             ``async`` share an event loop. None: the program is a group of its own.
         max_resident_bytes: How many bytes of residents a process of its group may hold; the smallest of the group counts.
             None: no limit.
+        device: Where its torch tensors are: ``cuda``, ``cuda:1``, or ``cpu`` for the host, as without it. Its inputs come to the
+            device, and results that lie there stay there until somebody else needs them. It must not write to an input in place,
+            nor to a result that it has returned: others read them.
         sees_requests: Whether its code may call `dyorc.request` or `dyorc.requests`; what these return travels with each call.
         max_batch_cost: Most that the calls of a batch may cost together, beside `max_batch_size`. A call that costs more by
             itself runs alone.
@@ -116,6 +120,7 @@ class ProgramOptions:
     max_batch_cost: float | None = None
     cost: Callable[..., float] | None = None
     sees_requests: bool = False
+    device: str | None = None
 
     def check_plan(self, owner: str) -> None:
         """Checks that its plan can be served with the other options.
@@ -172,6 +177,8 @@ class ProgramOptions:
         bounds_of(owner, self.num_replicas, self.autoscaling_config)
         if self.plan is not None and self.in_process:
             raise DefinitionError(f"{owner}: it has a plan, whose ranks are separate processes, so it cannot be in_process")
+        if self.plan is not None and self.device is not None:
+            raise DefinitionError(f"{owner}: it has a plan, which places its tensors, so device has no meaning; remove one")
         if self.pad and not self.batched:
             raise DefinitionError(f"{owner}: pad needs batched=True")
         if (self.cost is None) is not (self.max_batch_cost is None):
@@ -210,6 +217,10 @@ _CHECKS: Mapping[str, Check] = {
     "ray_actor_options": ("a dict of Ray's options", lambda value: isinstance(value, dict)),
     "thread": one_of("auto", "own"),
     "execution_timeout_s": POSITIVE_SECONDS,
+    "device": (
+        "'cpu', 'cuda', 'cuda:1' and the like, or None",
+        lambda value: value is None or (isinstance(value, str) and bool(_DEVICE.fullmatch(value))),
+    ),
     "plan": ("the name of a file, or None", lambda value: value is None or isinstance(value, str)),
 }
 """Checks of single options; the options of scaling are checked together."""

@@ -105,7 +105,7 @@ class Ref:
 
     def __getitem__(self, key: Any) -> "Ref":
         if self.field is not None:
-            return Ref(self.future, self.outputs, self.field, (*self.views, _as_index(key)))
+            return Ref(self.future, self.outputs, self.field, (*self.views, (key,) if type(key) is int else _as_index(key)))
         names = self.outputs.names
         if self.outputs.kind is OutputKind.FIELDS:
             if key not in names:

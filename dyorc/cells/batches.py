@@ -4,7 +4,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from dyorc.authoring.resident import ChainLink
@@ -13,9 +13,9 @@ from dyorc.cells.program_tensors import ProgramResults
 from dyorc.core.request import RequestInfo
 from dyorc.core.tensor import BlockId, TensorRef
 from dyorc.core.trace_context import TraceContext
+from dyorc.devices.device_rows import DeviceRows
 from dyorc.engine.events import BatchDone, BatchFailed
 from dyorc.engine.request_trace import Move
-from dyorc.errors import DyOrcError
 from dyorc.replica.executor import BatchError, BatchResult, ProgramExecutor
 from dyorc.transport.column_codec import Rows
 from dyorc.transport.inbox import Inbox, InputsLostError
@@ -119,7 +119,7 @@ class BatchOutcome:
 def run_batch(batch: LocalBatch, executor: ProgramExecutor, results: ProgramResults) -> BatchOutcome:
     """Runs a batch and copies its results."""
     num_waits, process_s, wall_s, cpu_s = _num_waits(), time.process_time(), time.perf_counter(), time.thread_time()
-    result = executor.run(batch.columns, batch.statics, results.reserve, batch.span, batch.chain, batch.seen)
+    result = _run_with_room(batch, executor, results)
     event: BatchDone | BatchFailed | None
     if isinstance(result, BatchError):
         event = result.event(batch.replica_id, batch.batch_id)
@@ -135,6 +135,36 @@ def run_batch(batch: LocalBatch, executor: ProgramExecutor, results: ProgramResu
     if num_waits is not None and wall_s > _MAX_UNEXPLAINED * cpu_s:
         wall_s -= min(wall_s - cpu_s, _others_s((_num_waits() or 0) - num_waits, wall_s, process_s - cpu_s))
     return BatchOutcome(event, result, wall_s, cpu_s, overlap_s)
+
+
+def _run_with_room(batch: LocalBatch, executor: ProgramExecutor, results: ProgramResults) -> BatchResult | BatchError:
+    """Runs a batch; once more, if its device had no memory left and others' results could be moved from there."""
+
+    def run() -> BatchResult | BatchError:
+        return executor.run(batch.columns, batch.statics, results.reserve, batch.span, batch.chain, batch.seen)
+
+    result, devices = run(), results.devices
+    if devices is None or executor.device is None:
+        return result
+    accelerator = executor.device.accelerator
+    if isinstance(result, BatchError) and result.is_out_of_device:
+        kept_bytes = devices.bytes_on(accelerator)
+        if executor.program.options.is_repeatable and devices.move_out(accelerator):
+            accelerator.free_cache()
+            result = run()
+        if isinstance(result, BatchError) and result.is_out_of_device:
+            at_last = devices.bytes_on(accelerator)
+            text = f"results that stay there took {kept_bytes} of its bytes, and take {at_last} now"
+            return replace(result, message=f"{result.message} ({text})")
+    if changed := [block for rows in batch.columns if isinstance(rows, DeviceRows) for block in rows.changed()]:
+        for _, number in changed:
+            devices.release(number)  # those who need it get a new one: its program runs again
+        message = (
+            f"program {executor.program.name!r} wrote to an input on device {accelerator.name}, which others read; "
+            f"let it write to a clone()"
+        )
+        return BatchError("InvalidInputError", message, "")
+    return result
 
 
 def _others_s(num_waits: int, wall_s: float, others_cpu_s: float) -> float:
@@ -197,7 +227,7 @@ def _keep(batch: LocalBatch, result: BatchResult, results: ProgramResults) -> Ba
         except TooLargeError as never:
             return BatchFailed(batch.replica_id, batch.batch_id, type(never).__name__, str(never))
         return None
-    except DyOrcError as error:
+    except Exception as error:  # ours, or a device's
         return BatchFailed(batch.replica_id, batch.batch_id, type(error).__name__, str(error))
     gather_s, publish_s = batch.gather_s + result.stack_s, result.split_s + time.perf_counter() - started_s
     infer_s = result.execute_s - result.stack_s - result.split_s

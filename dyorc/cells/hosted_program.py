@@ -18,9 +18,11 @@ from dyorc.cells.program_group import ProgramGroup
 from dyorc.cells.program_tensors import ProgramInputs, ProgramResults
 from dyorc.core.arrays import Array
 from dyorc.core.tensor import blocks_of, is_resident
+from dyorc.devices.device_tensors import DeviceTensors
 from dyorc.engine.events import BatchDone, BatchFailed, Event, ReplicaJoined, ReplicaLeft, TensorsLost
 from dyorc.models.status import StatusBoard
 from dyorc.replica.executor import ProgramExecutor
+from dyorc.replica.program_device import is_movable
 from dyorc.replica.program_thread import ProgramThread
 from dyorc.transport.outbox import Outbox
 
@@ -48,6 +50,7 @@ class FleetContext:
         post, flush: See `Fleet.running`.
         notes: Notes what runs; None if no other process reads that.
         watch: Interrupts batches that block the loop.
+        devices: What programs keep on devices; None: nothing.
     """
 
     node: str
@@ -61,6 +64,7 @@ class FleetContext:
     flush: Callable[[], None]
     notes: CrashNotes | None = None
     watch: BatchWatchdog
+    devices: DeviceTensors | None = None
 
 
 _numbers = count(1)
@@ -120,8 +124,14 @@ class HostedProgram:
         self.group = group
         self.process = "" if group is None else group.residents.process
         residents = None if group is None else group.residents
-        self.inputs = ProgramInputs(tensors, residents)
-        self._results = ProgramResults(context.node, Outbox(tensors.exchange.arena, tensors.inline_limit_bytes), residents)
+        outbox = Outbox(tensors.exchange.arena, tensors.inline_limit_bytes)
+        on_device: tuple[bool, ...] = ()
+        if executor.device is not None and context.devices is not None:
+            executor.device.is_keeping = True
+            on_device = tuple(map(is_movable, program.signature.inputs))
+            may_move = False  # waiting for the device would block the loop
+        self.inputs = ProgramInputs(tensors, residents, on_device=on_device)
+        self._results = ProgramResults(context.node, outbox, residents, context.devices)
         self._context = context
         may_move = may_move and group is None and program.options.thread == "auto" and program.options.is_repeatable
         self._rule = InlineRule(context.inline_limit_s, can_stretch=context.num_cores > 0, may_move=may_move)

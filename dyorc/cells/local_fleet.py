@@ -19,8 +19,10 @@ from dyorc.cells.hosted_program import FleetContext, HostedProgram
 from dyorc.cells.loop_watch import BatchWatchdog
 from dyorc.cells.program_group import ProgramGroups
 from dyorc.cells.program_loader import ProgramLoader
+from dyorc.cells.program_tensors import ProgramResults
 from dyorc.config import CellsConfig, LogsConfig
 from dyorc.core.tensor import BlockId, TensorRef, is_resident
+from dyorc.devices.device_tensors import DeviceTensors
 from dyorc.engine.actions import BatchControl, DispatchBatch
 from dyorc.engine.events import BatchFailed, Event, LoadFailed, ReplicaLeft, TensorsLost
 from dyorc.errors import DefinitionError, ProgramLoadError
@@ -31,6 +33,7 @@ from dyorc.scaling.model import LeadTimes
 from dyorc.telemetry.tracing.program_spans import ProgramSpans
 from dyorc.transport.column_codec import Rows
 from dyorc.transport.inbox import Inbox, InputsLostError
+from dyorc.transport.outbox import Outbox
 from dyorc.transport.tiers import InputMoves
 
 _log = structlog.get_logger("dyorc.cells")
@@ -92,10 +95,14 @@ class LocalFleet:
     async def running(self, post: Callable[[Event], None], flush: Callable[[], None]) -> AsyncGenerator[None]:
         """Runs the programs while entered; they may still be loading."""
         watch = BatchWatchdog()
+        exchange = self._tensors.exchange
+        publisher = ProgramResults(self._site.node, Outbox(exchange.arena, self._tensors.inline_limit_bytes))
+        devices = DeviceTensors(publisher.publish, self._tensors.free, self._site.config.device_bytes)
+        self._tensors.devices = devices
         self._context = FleetContext(
             node=self._site.node, num_cores=self._site.num_cores, inline_limit_s=self._site.config.inline_limit_s,
             room_wait_s=self._site.room_wait_s, wait_for_room=self._wait_for_room, tensors=self._tensors, status=self._status,
-            post=post, flush=flush, notes=self._site.notes, watch=watch,
+            post=post, flush=flush, notes=self._site.notes, watch=watch, devices=devices,
         )  # fmt: skip
         with watch, interpreter_settings(self._site.config.switch_interval_s):
             for program in self._programs.values():
@@ -217,12 +224,14 @@ class LocalFleet:
             return  # it was given up meanwhile, and the engine knows
         hosted.hold()
         stored = [tensor for operands in action.operands for tensor in operands if tensor.block and not is_resident(tensor)]
-        if stored and not self._tensors.is_near(stored):
+        if stored and not self._tensors.is_near(hosted.inputs.on_host(action, stored)):
             task = asyncio.get_running_loop().create_task(self._fetch(hosted, action, stored))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         else:
-            self._run(hosted, action, stored, lambda: hosted.inputs.read(action.operands, bool(stored)))
+            self._run(
+                hosted, action, stored, partial(hosted.inputs.read, action.operands, bool(stored), is_chain=bool(action.chain))
+            )
 
     async def _fetch(self, hosted: HostedProgram | HostedCalls, action: DispatchBatch, stored: Sequence[TensorRef]) -> None:
         """Fetches inputs from other nodes, then runs the batch."""
@@ -344,6 +353,7 @@ class LocalFleet:
             "num_batches_inline": sum(each.num_inline for each in hosted),
             "num_batches_on_threads": sum(each.num_on_thread for each in hosted),
             "num_batches_run_again": sum(each.num_run_again for each in hosted),
+            **({} if self._context.devices is None else self._context.devices.report()),
             **self._groups.report(),
         }
 

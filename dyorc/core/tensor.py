@@ -85,10 +85,17 @@ class TensorRef(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             IndexError: If the index does not fit the shape.
         """
-        shape = index_shape(self.shape, index)
+        old = self.shape
+        if len(index) == 1 and type(row := index[0]) is int and old and -old[0] <= row < old[0]:  # one of many rows
+            shape = old[1:]
+        else:
+            shape = index_shape(old, index)
         base = self.shape if self.base is None else self.base
         return msgspec.structs.replace(self, shape=shape, views=(*self.views, index), base=base)
 
+
+ON_DEVICE = "on-device"
+"""The holder of what lies on the devices of the orchestrator's own process (`DeviceTensors`)."""
 
 BlockId: TypeAlias = tuple[str, int]
 """A block of memory: its holder, and its number there, which is never reused."""
@@ -131,7 +138,7 @@ class Layout(NamedTuple):
         """
         shape, strides = list[int](), list[int]()
         start, dim = self.start, 0
-        for item in _expanded(index, self.shape):
+        for item in expanded_index(index, self.shape):
             if item is None:
                 shape.append(1)
                 strides.append(0)
@@ -171,7 +178,7 @@ def index_shape(shape: Shape, index: Index) -> Shape:
     """
     result: list[int] = []
     dim = 0
-    for item in index if _is_plain(index, shape) else _expanded(index, shape):
+    for item in index if _is_plain(index, shape) else expanded_index(index, shape):
         if item is None:
             result.append(1)
             continue
@@ -189,7 +196,7 @@ def _is_plain(index: Index, shape: Shape) -> bool:
     return len(index) <= len(shape)
 
 
-def _expanded(index: Index, shape: Shape) -> list[int | slice | None]:
+def expanded_index(index: Index, shape: Shape) -> list[int | slice | None]:
     """Expands the index to one item per dimension, besides the new ones.
 
     Raises:

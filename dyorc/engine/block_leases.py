@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from dyorc.core.tensor import BlockId, blocks_of
+from dyorc.core.tensor import ON_DEVICE, BlockId, blocks_of
 from dyorc.engine.actions import ReleaseTensors
 from dyorc.engine.model.futures import Future
 
@@ -31,7 +31,8 @@ class BlockLeases:
     """Counts the leases on each block.
 
     Attributes:
-        holders: Processes in whose memory blocks may lie; parked replicas are among them, and "" is the orchestrator.
+        holders: Processes in whose memory blocks may lie; parked replicas are among them, "" is the orchestrator, and
+            `ON_DEVICE` what it has on devices.
         counts: Leases on each known block.
         lost: Known blocks that cannot be read.
         unleased: Blocks that have lost their last lease in this turn; some may have one again.
@@ -41,7 +42,7 @@ class BlockLeases:
     def __init__(self) -> None:
         self.counts: dict[BlockId, int] = {}
         self.lost: set[BlockId] = set()
-        self.holders = {""}
+        self.holders = {"", ON_DEVICE}
         self.unleased: dict[BlockId, None] = {}
         self.evicted: list[BlockId] = []
 

@@ -107,7 +107,7 @@ class Engine:
             Actions, to be carried out in order.
         """
         turn = self.turn
-        turn.begin(now_ns)
+        turn.begin(now_ns, self.config.max_steps_per_turn)
         for event in events:
             self._apply(event)
         for timer in self.timers.pop_due(now_ns):

@@ -138,8 +138,7 @@ class ModelRecord:
         """
         size, queue_ns = times.size, sum(waits_ns)
         self.latency.add(times.elapsed_ns)
-        for wait_ns in waits_ns:
-            self.waits.add(wait_ns)
+        self.waits.add_all(waits_ns)
         self.reasons[reason] = self.reasons.get(reason, 0) + 1
         self._inference_count += size
         self._execution_count += 1

@@ -2,7 +2,8 @@
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 _MS = 1_000_000
 DURATION_BOUNDS_NS = [
@@ -36,6 +37,11 @@ class Histogram:
         """Counts a value that came a number of times."""
         self.counts[bisect_left(self._bounds, value)] += number
         self.total += number * value
+
+    def add_all(self, values: Iterable[int]) -> None:
+        """Counts several values, of which many are equal."""
+        for value, number in Counter(values).items():
+            self.add(value, number)
 
 
 class Average:

@@ -65,6 +65,10 @@ class Dispatcher(Protocol):
         """Takes a call whose inputs are all there."""
         ...
 
+    def submit_all(self, calls: Sequence[Call]) -> None:
+        """Takes calls of one program whose inputs are all there."""
+        ...
+
     def commit(self, call: Call) -> None:
         """Makes certain a submitted guess that has not run yet."""
         ...

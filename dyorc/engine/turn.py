@@ -6,13 +6,14 @@ left; the `drain` of each half says in which order it works through its lists.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import msgspec
 
 from dyorc.core.tensor import TensorRef
 from dyorc.engine.actions import Action
-from dyorc.engine.model.futures import FAILED, Future, Waiter
+from dyorc.engine.model.futures import FAILED, Future, Waiter, fill_all
 from dyorc.engine.model.part_list import Cell, PartList
 from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.model.request_tree import Needer, Request, Restoration
@@ -24,6 +25,13 @@ class CallDone(msgspec.Struct, frozen=True, gc=False):
 
     call: Call
     outputs: tuple[TensorRef, ...]
+
+
+class CallsDone(msgspec.Struct, frozen=True, gc=False):
+    """The calls of a batch ran; `outputs` are in their order."""
+
+    calls: Sequence[Call]
+    outputs: Sequence[tuple[TensorRef, ...]]
 
 
 class CallFailed(msgspec.Struct, frozen=True):
@@ -75,7 +83,9 @@ class InputTaken(msgspec.Struct, frozen=True, gc=False):
     num_taken: int
 
 
-CallEnd: TypeAlias = CallDone | CallFailed | CallLate | CallDeferred | CallUnready | CallStarted | CallPart | InputTaken
+CallEnd: TypeAlias = (
+    CallDone | CallsDone | CallFailed | CallLate | CallDeferred | CallUnready | CallStarted | CallPart | InputTaken
+)
 
 
 class Turn:
@@ -89,6 +99,8 @@ class Turn:
         restored: What needs lost tensors that are there again or, with an error, cannot be restored.
         settled: Futures whose dependents have not been notified yet.
         runnable: Waiters that have everything they waited for.
+        issued: New calls that wait for nothing. They are made ready once no waiter can go on, so that those that are alike are
+            checked and queued together, whichever tasks made them.
         resumed: Lists of parts whose producers may go on, because they were read further.
         num_steps: How many steps each request has taken in this turn.
         postponed: Waiters that continue in the next turn, because their request has used up its share of this one. Only this list
@@ -102,8 +114,8 @@ class Turn:
     """
 
     __slots__ = (
-        "actions", "ended", "now_ns", "num_steps", "passed", "postponed", "queued", "ready", "releasable", "restorations",
-        "restored", "resumed", "runnable", "settled", "swept", "touched",
+        "actions", "ended", "issued", "now_ns", "num_steps", "passed", "postponed", "queued", "ready", "releasable",
+        "restorations", "restored", "resumed", "runnable", "settled", "swept", "touched",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -114,6 +126,7 @@ class Turn:
         self.restored: deque[tuple[Needer, DyOrcError | None]] = deque()
         self.settled: deque[Future] = deque()
         self.runnable: deque[Waiter] = deque()
+        self.issued: list[Call] = []
         self.resumed: deque[PartList] = deque()
         self.num_steps: dict[Request, int] = {}
         self.postponed: dict[Request, list[Waiter]] = {}
@@ -124,13 +137,17 @@ class Turn:
         self.touched: dict[str, None] = {}
         self.queued: list[Call] = []
 
-    def begin(self, now_ns: int) -> None:
-        """Begins another turn with the waiters that the last one postponed."""
+    def begin(self, now_ns: int, max_steps: int) -> None:
+        """Begins another turn with waiters that earlier ones postponed, of each request as many as it may step in a turn."""
         self.now_ns = now_ns
-        for request, waiters in self.postponed.items():
-            self.runnable.extend(waiters)
+        if not self.postponed:
+            return
+        postponed, self.postponed = self.postponed, {}
+        for request, waiters in postponed.items():
+            self.runnable.extend(waiters[:max_steps])
+            if len(waiters) > max_steps:
+                self.postponed[request] = waiters[max_steps:]
             self.releasable[request] = None  # none of its tensors were released while these waited
-        self.postponed.clear()
 
     def has_work(self) -> bool:
         """Returns whether either half has work left."""
@@ -138,6 +155,7 @@ class Turn:
             self.ended
             or self.settled
             or self.runnable
+            or self.issued
             or self.touched
             or self.ready
             or self.restored
@@ -159,6 +177,12 @@ class Turn:
         """Settles a future with its value."""
         future.fill(tensors)
         self.settled.append(future)
+
+    def settle_all(self, calls: Sequence[Call], outputs: Sequence[tuple[TensorRef, ...]]) -> None:
+        """Settles the futures of calls with their values."""
+        futures = [call.future for call in calls]
+        fill_all(futures, outputs)
+        self.settled.extend(futures)
 
     def fail(self, future: Future, error: DyOrcError) -> None:
         """Settles a future with an error."""

@@ -1,6 +1,6 @@
 """The scheduler of a replay: each call runs alone, at once. Nothing waits, and no call is a guess."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
 
 from dyorc.authoring.program import Program
@@ -36,6 +36,11 @@ class ReplayScheduler(BasicScheduler):
         self._turn.actions.append(
             DispatchBatch("", number, call.callee, (call.operands,), call.statics, FormReason.QUEUE_EMPTIED)
         )
+
+    def submit_all(self, calls: Sequence[Call]) -> None:
+        """Does the same for several."""
+        for call in calls:
+            self.submit(call)
 
     def take(self, event: ReplicaEvent) -> None:
         """Ends a call."""

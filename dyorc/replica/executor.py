@@ -29,8 +29,11 @@ from dyorc.core.arrays import Array, dtype_of, numpy_to_torch
 from dyorc.core.request import RequestInfo
 from dyorc.core.tensor import Shape
 from dyorc.core.trace_context import TraceContext
+from dyorc.devices.device_rows import DeviceRows
 from dyorc.engine.events import BatchFailed
 from dyorc.errors import InvalidInputError, ProgramLoadError, bounded, text_of, traceback_of, type_name
+from dyorc.replica.padding_cuts import padding_cuts
+from dyorc.replica.program_device import ProgramDevice, is_movable
 from dyorc.replica.resident_bytes import resident_bytes
 from dyorc.replica.resident_table import ResidentRows
 from dyorc.replica.user_code import settle_thread
@@ -78,12 +81,14 @@ class BatchError:
 
     Attributes:
         input_at: Index of the input that could not be read, before the program ran; -1: it was not that.
+        is_out_of_device: Whether the program's device had no memory left.
     """
 
     error_type: str
     message: str
     traceback: str
     input_at: int = -1
+    is_out_of_device: bool = False
 
     @classmethod
     def of(cls, error: BaseException) -> "BatchError":
@@ -102,6 +107,7 @@ class ProgramExecutor:
 
     Attributes:
         num_copied_bytes: Bytes of inputs copied so far to form batches.
+        device: The program's device; None if that is the host.
     """
 
     def __init__(self, program: Program, function: Any) -> None:
@@ -111,8 +117,9 @@ class ProgramExecutor:
         self._program = program
         self._function = function
         self._outputs = program.signature.outputs
-        self._cuts = self._find_cuts()
+        self._cuts = padding_cuts(program)
         self._keeps_state = any(spec.is_resident for spec in self._outputs.tensors)
+        self.device: ProgramDevice | None = None
         self._uses_torch = any(spec.framework is Framework.TORCH for spec in (*program.signature.inputs, *self._outputs.tensors))
 
     @classmethod
@@ -126,6 +133,7 @@ class ProgramExecutor:
         try:
             executor.settle_thread()
             settle_thread()
+            executor.device = ProgramDevice.of(program)
             executor._function = program.factory()
         except BaseException as error:
             raise load_error(program.name, error) from error
@@ -179,7 +187,10 @@ class ProgramExecutor:
         Args:
             columns, statics: As for `run`. Rows that this process may not write are copied.
         """
-        return self._arguments(columns, statics)
+        arguments = self._arguments(columns, statics)
+        if self.device is not None:
+            self.device.accelerator.synchronize()  # what they were copied from may end now
+        return arguments
 
     def outputs(self, value: Any, verb: str = "returned") -> Sequence[Rows]:
         """Returns what an unbatched program returned or yielded, checked: for each output, its one array, which the program may
@@ -228,6 +239,8 @@ class ProgramExecutor:
                     arguments = self._arguments(columns, statics)
                     stacked_s = time.perf_counter()
                     returned = self._function(**arguments) if span is None else self._call_under(span, arguments)
+                    if self.device is not None:
+                        self.device.accelerator.synchronize()  # so that its time and its errors are this batch's
                     returned_s = time.perf_counter()
                     outputs = self._split_all(returned, columns)
                     del arguments, returned
@@ -237,7 +250,8 @@ class ProgramExecutor:
             ended_s = time.perf_counter()
             return BatchResult(outputs, ended_s - started_s, stacked_s - started_s, ended_s - returned_s)
         except BaseException as error:
-            return BatchError.of(error)
+            failure, text = BatchError.of(error), self.device and self.device.explain(error)
+            return replace(failure, message=text, is_out_of_device=True) if text else failure
 
     def row_requests(self, seen: Sequence[RequestInfo], num_calls: int = 1) -> RowRequests:
         """Returns what a batch's code may know of its requests.
@@ -269,11 +283,15 @@ class ProgramExecutor:
                 if isinstance(rows, ResidentRows):
                     column.objects.extend(rows.objects)
                     column.sizes.extend(rows.sizes)
+                elif isinstance(rows, DeviceRows):
+                    column.append(rows)
                 else:
                     column.append(np.array(rows[0]))  # a copy: the next call may be read into its memory
             execute_s += result.execute_s
             stack_s += result.stack_s
             split_s += result.split_s
+        if self.device is not None:
+            outputs = [self.device.join(rows) for rows in outputs]
         return BatchResult(outputs, execute_s, stack_s, split_s)
 
     def _rebuild(self, columns: Sequence[Rows], chain: Sequence[ChainLink]) -> BatchResult | BatchError:
@@ -320,7 +338,9 @@ class ProgramExecutor:
 
     def _split_all(self, returned: Any, columns: Sequence[Rows], verb: str = "returned") -> Sequence[Rows | ResidentRows]:
         """Returns what the program returned, output by output and call by call."""
-        parts = self._outputs.flatten(returned, f"program {self._program.name!r}", verb)
+        parts: Sequence[Any] = self._outputs.flatten(returned, f"program {self._program.name!r}", verb)
+        if self.device is not None:
+            parts = self.device.bring_back(self._outputs.tensors, parts)
         return [self._split(spec, part, columns, verb) for spec, part in zip(self._outputs.tensors, parts, strict=True)]
 
     def _gather(self, at: int, spec: TensorSpec, columns: Sequence[Rows]) -> Any:
@@ -330,7 +350,10 @@ class ProgramExecutor:
         if isinstance(spec, ValueSpec):
             values = self._values(at, spec, rows)
             return values if is_batched else values[0]
-        shape = self._program.batch_keys.padded_shape(at, rows[0].shape) if is_batched else rows[0].shape
+        shape = self._program.batch_keys.padded_shape(at, tuple(rows[0].shape)) if is_batched else tuple(rows[0].shape)
+        device = self.device if self.device is not None and is_movable(spec) else None
+        if device is not None and isinstance(rows, DeviceRows):
+            return device.gather(rows, shape)
         if not isinstance(rows, np.ndarray) or rows.shape[1:] != shape or self._keeps_state:
             array = self._bring_together(at, rows, shape)
         elif rows.flags.writeable and rows.flags.aligned:
@@ -342,6 +365,8 @@ class ProgramExecutor:
             array = self._bring_together(at, rows, shape)
         if not is_batched:
             array = array[0, ...]
+        if device is not None:
+            return device.send(array)
         return numpy_to_torch(array) if spec.framework is Framework.TORCH else array
 
     def _values(self, at: int, spec: ValueSpec, rows: Rows) -> list[Any]:
@@ -380,6 +405,8 @@ class ProgramExecutor:
 
     def _find_buffers(self) -> BatchBuffers:
         """Returns memory for batches: pinned for the GPU, if there is one."""
+        if self.device is not None:
+            return BatchBuffers(self.device.accelerator.allocate_pinned)
         torch = sys.modules.get("torch") if self._uses_torch else None
         if torch is None or not torch.cuda.is_available():
             return BatchBuffers()
@@ -396,6 +423,8 @@ class ProgramExecutor:
             return self._take(spec.name, part if program.options.batched else [part], num_calls, verb)
         if isinstance(spec, ValueSpec) and program.options.batched:
             return self._encoded(spec, part, num_calls, verb)
+        if self.device is not None and self.device.keeps(spec, part):
+            return self.device.split(spec, part, num_calls, verb, lambda part: self._cut_back(spec, part, columns))
         array = spec.array_of(part, f"{where} {spec.name!r}")
         if not program.options.batched:
             rows: Rows = (array,)
@@ -442,20 +471,6 @@ class ProgramExecutor:
             before = (slice(None),) * axis
             rows = [rows[at][(*before, slice(0, row.shape[source_axis]))] for at, row in enumerate(columns[source])]
         return rows
-
-    def _find_cuts(self) -> dict[str, list[tuple[int, int, int]]]:
-        """Returns for each output with padded dimensions: its axis, and the input and axis whose size it follows."""
-        padding, signature = self._program.options.pad, self._program.signature
-        sources = {
-            dim.name: (at, axis)
-            for at, spec in enumerate(signature.inputs)
-            for axis, dim in enumerate(spec.dims)
-            if padding and dim.name in padding.buckets
-        }
-        return {
-            spec.name: [(axis, *sources[dim.name]) for axis, dim in enumerate(spec.dims) if dim.name in sources]
-            for spec in signature.outputs.tensors
-        }
 
 
 def _one_per_row(part: Any, num_calls: int, where: str, name: str, kind: str, kinds: str) -> list[Any]:

@@ -14,8 +14,8 @@ from dyorc.errors import CapacityError, DyOrcError, InternalError
 
 
 class BasicScheduler:
-    """A scheduler for `dyorc.engine.engine.Engine` without guesses, whose tensors are never stored. Subclasses add `submit` and
-    `take`, and say what waits if anything does."""
+    """A scheduler for `dyorc.engine.engine.Engine` without guesses, whose tensors are never stored. Subclasses add `submit`,
+    `submit_all` and `take`, and say what waits if anything does."""
 
     def __init__(self, context: EngineContext) -> None:
         self._turn = context.turn

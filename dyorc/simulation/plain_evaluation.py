@@ -72,6 +72,11 @@ class _PlainRun:
         refs = [Ref(Future.ready(None, *[tensor_of(value)] * len(outputs.tensors)), outputs) for value in results]
         return Stream(refs, outputs) if callee.is_streaming else refs[0]
 
+    def call_all(
+        self, callee: Program | Workflow, rows: Sequence[Sequence[Any]], statics: tuple[StaticValue, ...]
+    ) -> list[Ref | Stream]:
+        return [self.call(callee, row, statics) for row in rows]
+
     @staticmethod
     def _read(program: Program, values: Sequence[Value], streams: Sequence[Stream]) -> tuple[Value, ...]:
         """Returns what a program yields for each part of the stream that it reads, or returns after the last."""

@@ -10,7 +10,7 @@ Source: Ray 2.60, ``ray/serve/batching.py`` (``_process_batches`` closes a batch
 """
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dyorc.authoring.program import Program
@@ -75,6 +75,11 @@ class TimerScheduler(BasicScheduler):
             self._close(batcher)
         elif len(batcher.open) == 1:
             batcher.timer = self._timers.set(self._turn.now_ns + self._wait_ns, TimerKind.POOL, batcher.replica_id)
+
+    def submit_all(self, calls: Sequence[Call]) -> None:
+        """Does the same for several."""
+        for call in calls:
+            self.submit(call)
 
     def take(self, event: ReplicaEvent) -> None:
         """Adds a replica that is ready, or ends a batch that ran."""

@@ -100,7 +100,7 @@ async def voices_in(segment: Float[np.ndarray, " samples"]) -> Float[np.ndarray,
     glance = compare(mels)
     if len(starts) == 1 or await dyorc.when(glance["likeness"], is_one_person):
         return (await glance["voice"])[np.newaxis]
-    return np.array(await dyorc.gather(*[voice(mels[start : start + WINDOW]) for start in starts]))
+    return np.array(await dyorc.gather(*dyorc.map(voice, [mels[start : start + WINDOW] for start in starts])))
 
 
 @dyorc.workflow

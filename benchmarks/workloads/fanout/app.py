@@ -58,5 +58,5 @@ async def read_piece(image: Float[np.ndarray, "1 8 8"]) -> Float[np.ndarray, "10
 async def fanout(strip: Float[np.ndarray, "1 8 width"]) -> Answer:
     pieces = await find(strip)
     starts = pieces["columns"][: int(pieces["count"])].tolist()
-    read = await dyorc.gather(*(read_piece(strip[:, :, at : at + PIECE_WIDTH]) for at in starts))
+    read = await dyorc.gather(*dyorc.map(read_piece, [strip[:, :, at : at + PIECE_WIDTH] for at in starts]))
     return {"digits": digits_of(read), "count": np.array(len(read), np.int32)}

@@ -1,11 +1,14 @@
 """Futures: the places where values appear, and what waits for them."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from numpy import ndarray
+
 from dyorc.authoring.ref import Ref
-from dyorc.core.arrays import apply_views, read_only, same_array
+from dyorc.authoring.spec import TensorSpec
+from dyorc.core.arrays import apply_views, as_value, read_only, same_array
 from dyorc.core.tensor import DType, Index, TensorRef
 from dyorc.errors import DyOrcError
 
@@ -35,6 +38,7 @@ class Future:
         producer: The call or task that fills it; None for an input.
         owner: The context of its request, by which a Ref of another request is recognised.
         tensors: Its tensors, once READY.
+        arrays: The contents of its tensors, if they had to be fetched.
         is_at_hand: Whether the workflow can look at their contents.
         error: Why there is no value, once FAILED.
         dependents: What is notified when it settles.
@@ -44,7 +48,7 @@ class Future:
     """
 
     __slots__ = (
-        "_arrays",
+        "arrays",
         "dependents",
         "error",
         "hold",
@@ -61,7 +65,7 @@ class Future:
         self.owner = owner
         self.state = PENDING
         self.tensors: tuple[TensorRef, ...] = ()
-        self._arrays: tuple[Any, ...] | None = None
+        self.arrays: tuple[Any, ...] | None = None
         self.is_at_hand = False
         self.error: DyOrcError | None = None
         self.dependents: list[Call | Waiter] = []
@@ -105,7 +109,7 @@ class Future:
     def set_arrays(self, arrays: tuple[Any, ...]) -> None:
         """Sets the contents of the readable tensors."""
         contents = iter(arrays)
-        self._arrays = tuple([None if t.dtype is DType.RESIDENT else read_only(next(contents)) for t in self.tensors])
+        self.arrays = tuple([None if t.dtype is DType.RESIDENT else read_only(next(contents)) for t in self.tensors])
         self.is_at_hand = True
 
     @property
@@ -115,8 +119,8 @@ class Future:
 
     def array(self, field: int) -> Any:
         """Returns the contents of a tensor, for the workflow to read, once they are at hand; None for a resident."""
-        if self._arrays is not None:
-            return self._arrays[field]
+        if self.arrays is not None:
+            return self.arrays[field]
         tensor = self.tensors[field]
         return read_only(apply_views(tensor.data, tensor.views) if tensor.views else tensor.data)
 
@@ -182,6 +186,39 @@ def read_ref(ref: Ref) -> Any:
 
 
 _READ = "a value that is awaited"
+
+
+def read_refs(refs: Sequence[Ref]) -> list[Any]:
+    """Returns the values of refs whose futures are at hand, each as `read_ref` does."""
+    values: list[Any] = []
+    for ref in refs:
+        future: Future = ref.future
+        field = ref.field
+        if field is None or ref.views or future.arrays is not None or type(ref.outputs.tensors[field]) is not TensorSpec:
+            values.append(read_ref(ref))
+            continue
+        tensor = future.tensors[field]
+        array = tensor.data
+        if tensor.views or type(array) is not ndarray or not array.ndim:
+            values.append(as_value(future.array(field)))
+        else:
+            if array.flags.writeable:
+                array = array.view()
+                array.flags.writeable = False
+            values.append(array)
+    return values
+
+
+def fill_all(futures: Iterable[Future], values: Iterable[tuple[TensorRef, ...]]) -> None:
+    """Sets the values of pending futures."""
+    for future, tensors in zip(futures, values, strict=True):
+        future.state = READY
+        future.tensors = tensors
+        is_at_hand = True
+        for tensor in tensors:
+            if tensor.data is None and tensor.dtype is not DType.RESIDENT:
+                is_at_hand = False
+        future.is_at_hand = is_at_hand
 
 
 def read_array(ref: Ref) -> Any:

@@ -1,6 +1,6 @@
 """Calls: what a workflow asks of programs, and the states of each call."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
@@ -210,41 +210,69 @@ class Call:
     def guess(self) -> None:
         """Enters its program's queue of guesses."""
         if self.state not in _BEFORE_GUESSED:
-            raise self._cannot_become(_GUESSED)
+            raise self.cannot_become(_GUESSED)
         self.state = _GUESSED
 
     def enqueue(self) -> None:
         """Enters its program's queue; after a batch that did not end well, once more."""
         if self.state not in _BEFORE_QUEUED:
-            raise self._cannot_become(_QUEUED)
+            raise self.cannot_become(_QUEUED)
         self.state = _QUEUED
 
     def dispatch(self) -> None:
         """Leaves its queue in a batch."""
         if self.state not in _BEFORE_RUNNING:
-            raise self._cannot_become(_RUNNING)
+            raise self.cannot_become(_RUNNING)
         self.state = _RUNNING
 
     def wait(self) -> None:
         """Leaves its queue or its batch without having run."""
         if self.state not in _BEFORE_WAITING:
-            raise self._cannot_become(_WAITING)
+            raise self.cannot_become(_WAITING)
         self.state = _WAITING
 
     def settle(self) -> None:
         """Ends: it has run, or will never run."""
         if self.state not in _BEFORE_SETTLED:
-            raise self._cannot_become(_SETTLED)
+            raise self.cannot_become(_SETTLED)
         self.state = _SETTLED
 
     def withdraw(self) -> None:
         """Leaves its queue or batch, because it is no longer needed."""
         if self.state not in _BEFORE_WITHDRAWN:
-            raise self._cannot_become(_WITHDRAWN)
+            raise self.cannot_become(_WITHDRAWN)
         self.state = _WITHDRAWN
 
-    def _cannot_become(self, state: CallState) -> InternalError:
+    def cannot_become(self, state: CallState) -> InternalError:
+        """Returns the error of a change of state that is not allowed."""
         return InternalError(f"{self!r} is {self.state.name} and cannot become {state.name}")
 
     def __repr__(self) -> str:
         return f"call {self.call_id} of {self.callee.name!r}"
+
+
+# The same changes for many calls at once.
+
+
+def enqueue_all(calls: Iterable[Call]) -> None:
+    """Enters calls into their program's queue."""
+    for call in calls:
+        if call.state not in _BEFORE_QUEUED:
+            raise call.cannot_become(_QUEUED)
+        call.state = _QUEUED
+
+
+def dispatch_all(calls: Iterable[Call]) -> None:
+    """Takes calls out of their queue, in a batch."""
+    for call in calls:
+        if call.state not in _BEFORE_RUNNING:
+            raise call.cannot_become(_RUNNING)
+        call.state = _RUNNING
+
+
+def settle_all(calls: Iterable[Call]) -> None:
+    """Ends calls."""
+    for call in calls:
+        if call.state not in _BEFORE_SETTLED:
+            raise call.cannot_become(_SETTLED)
+        call.state = _SETTLED

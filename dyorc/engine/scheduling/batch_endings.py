@@ -20,7 +20,7 @@ from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import NEVER_NS, Batch, Replica
 from dyorc.engine.scheduling.resident_scheduler import ResidentScheduler
 from dyorc.engine.scheduling.retrying import RetryPolicy
-from dyorc.engine.turn import CallDone, CallUnready
+from dyorc.engine.turn import CallsDone, CallUnready
 from dyorc.errors import CapacityError, ProgramError
 
 
@@ -78,9 +78,7 @@ class BatchEndings:
             self._residents.batch_done(process, pool, batch.calls, event.outputs)
         if batch.calls[0].is_suspect and (batch.ongoing is None or not batch.ongoing.is_cancelled):  # it is alone
             self._retrying.clear_suspect(batch.calls[0], pool)
-        ended = self._turn.ended
-        for call, outputs in zip(batch.calls, event.outputs, strict=True):
-            ended.append(CallDone(call, outputs))
+        self._turn.ended.append(CallsDone(batch.calls, event.outputs))
 
     def _discard_results(self, event: BatchDone) -> None:
         """Discards results that are no longer awaited."""

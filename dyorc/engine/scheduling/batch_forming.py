@@ -23,7 +23,7 @@ class BatchFormer:
     Work-conserving: an idle replica takes the calls that wait, unless holding the last idle one pays. A busy replica is sent its
     next batch so that it arrives as the running one ends; until then the batch can still grow, unless it is full. In a loop it
     waits for the running one's end, if that pays. Guesses fill up batches of certain calls, or form their own if no certain call
-    waits and a replica and a core are idle.
+    waits and a replica and a core are idle. So no guess begins while a certain call of its program waits.
 
     Calls that share a batch have equal shapes, so they cost the same, and a limit on the cost of a batch is one on its calls.
 
@@ -85,7 +85,7 @@ class BatchFormer:
             reason = FormReason.HELD
         else:
             reason = FormReason.SHARED if len(calls) == size and pool.num_idle > 1 else FormReason.QUEUE_EMPTIED
-        if not is_retry and pool.guesses.size:
+        if not is_retry and pool.guesses.size and not pool.queue.size:  # what is left waits for this batch to end
             self._policy.fill(pool, pool.guesses, replica, calls, max_size, start_ns, now_ns)
         if held_until_ns:
             _end_hold(pool, len(calls), min(held_until_ns, now_ns))
@@ -146,11 +146,12 @@ class BatchFormer:
             return False  # the remaining calls are retried alone
         num_ready = pool.queue.size + pool.guesses.size
         deadline_ns = first.context.order.deadline_ns
-        until_ns = held_until_ns(pool, replica, num_ready, first.cost, deadline_ns, self._batches, now_ns)
+        since_ns = pool.held_since_ns if was_held else now_ns
+        until_ns = held_until_ns(pool, replica, num_ready, first.cost, deadline_ns, self._batches, now_ns, since_ns)
         if until_ns > now_ns and pool.queue.size:
             # The first is not always the most pressing; and there are less than make a full batch, or it would not be held.
             deadline_ns = min(call.context.order.deadline_ns for call in pool.queue)
-            until_ns = held_until_ns(pool, replica, num_ready, first.cost, deadline_ns, self._batches, now_ns)
+            until_ns = held_until_ns(pool, replica, num_ready, first.cost, deadline_ns, self._batches, now_ns, since_ns)
         if until_ns <= now_ns:
             return False
         if not was_held:

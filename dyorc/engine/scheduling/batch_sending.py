@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dyorc.core.tensor import BlockId, DType, TensorRef
 from dyorc.engine.actions import DispatchBatch, FormReason, StageTensors
 from dyorc.engine.engine_context import EngineContext
-from dyorc.engine.model.program_call import Call
+from dyorc.engine.model.program_call import Call, dispatch_all
 from dyorc.engine.scheduling.batch_accounting import begin_trace
 from dyorc.engine.scheduling.holding import foresee
 from dyorc.engine.scheduling.ongoing import OngoingBatches
@@ -112,8 +112,8 @@ class BatchSender:
             pool.last_free_ns = max(pool.last_free_ns, batch.expected_ns)
         expected_ns = batch.expected_ns if batch.expected_ns is not None else now_ns
         demand = 0.0
+        dispatch_all(batch.calls)
         for call in batch.calls:
-            call.dispatch()
             call.expected_ns = expected_ns
             demand += 1 if call.bet is None else call.bet.probability
         if share_s:

@@ -152,6 +152,11 @@ class SharedLanes:
         turns.add(share)
         self._turns.add(share)
 
+    def add_all(self, calls: list[Call]) -> None:
+        """Puts calls in their places."""
+        for call in calls:
+            self.add(call)
+
     def withdraw(self, call: Call) -> None:
         """Removes a waiting call. The caller sets its new state."""
         share = self._shares[call.context.tenant]

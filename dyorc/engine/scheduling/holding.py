@@ -83,8 +83,11 @@ def held_until_ns(
     deadline_ns: int,
     batches: Mapping[int, Batch],
     now_ns: int,
+    since_ns: int,
 ) -> int:
-    """Returns until when the only free replica waits before it takes the ready calls; `now_ns` if it does not wait.
+    """Returns until when the only free replica waits before it takes the ready calls; not after `now_ns` if it does not wait.
+
+    It waits no longer than a full batch takes, even if calls that were foreseen fail to come, time after time.
 
     Args:
         replica: The replica, if it is about to be idle; None if it is idle already.
@@ -92,6 +95,7 @@ def held_until_ns(
         cost: What each of them costs, as far as it is known: as the first.
         deadline_ns: The deadline of the most urgent of them.
         batches: The batches in flight.
+        since_ns: Since when it waits; `now_ns` if it does not yet.
     """
     line, max_size = pool.latency.line, pool.program.options.max_batch_size
     if pool.max_cost is not None:
@@ -102,8 +106,8 @@ def held_until_ns(
         _until_foreseen_ns(pool, num_ready, max_size, batches, line, now_ns),
         _until_even_ns(pool, replica, num_ready, line, now_ns),
     )
-    end_ns = until_ns + (line[0] + line[1] * max_size) * _NS_PER_S
-    return until_ns if end_ns < deadline_ns else now_ns
+    full_ns = int((line[0] + line[1] * max_size) * _NS_PER_S)
+    return min(until_ns, since_ns + full_ns) if until_ns + full_ns < deadline_ns else now_ns
 
 
 def _until_foreseen_ns(

@@ -169,6 +169,12 @@ class LoopRatio:
         if self._at_ns == now_ns and call.context.number in self._requests:
             self._num_followed += 1
 
+    def calls_submitted(self, calls: Sequence[Call], now_ns: int) -> None:
+        """Notes calls whose inputs are all there."""
+        if self._at_ns == now_ns:
+            for call in calls:
+                self._num_followed += call.context.number in self._requests
+
     @property
     def ratio(self) -> float:
         """Calls that follow, for each call that ends."""

@@ -64,6 +64,19 @@ class CallQueue:
         self._lanes.add(call)
         self.size += 1
 
+    def add_all(self, calls: list[Call]) -> None:
+        """Puts calls in their places."""
+        tenant = calls[0].context.tenant
+        for call in calls:
+            if call.context.tenant != tenant:
+                for each in calls:
+                    self.add(each)
+                return
+        if tenant != self._tenant:
+            self._admit_tenant(tenant)
+        self._lanes.add_all(calls)
+        self.size += len(calls)
+
     def _admit_tenant(self, tenant: str) -> None:
         """Makes room for a second tenant if a call of another one waits."""
         if isinstance(self._lanes, SharedLanes):

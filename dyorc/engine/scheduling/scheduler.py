@@ -225,6 +225,31 @@ class Scheduler:
             call.order = call.context.order
             self._enqueue(call, pool)
 
+    def submit_all(self, calls: Sequence[Call]) -> None:
+        """Queues calls of one program whose inputs are all there: what does not differ between them is looked at once."""
+        pool = self.pools[calls[0].callee.name]
+        is_plain = pool.replicas and not (pool.target.is_off or self._refusals.num_of or self._crash_suspects.is_warned)
+        if len(calls) == 1 or not is_plain:
+            for call in calls:
+                self.submit(call)
+            return
+        now_ns = self._turn.now_ns
+        expected_ns = now_ns + int(pool.sojourn_ns.value)
+        certain: list[Call] = []
+        for call in calls:
+            if call.is_guess or call.process or call.is_suspect or call.trace is not None:
+                self.submit(call)
+                continue
+            call.submitted_ns, call.expected_ns = now_ns, expected_ns
+            call.order = call.context.order
+            if call.blocks:
+                self._turn.queued.append(call)
+            certain.append(call)
+        if certain:
+            pool.loop_ratio.calls_submitted(certain, now_ns)
+            pool.queue.add_all(certain)
+            self._turn.touched[pool.program.name] = None
+
     def _enqueue(self, call: Call, pool: ReplicaPool) -> None:
         if pool.load_error is not None and not pool.replicas:
             call.wait()

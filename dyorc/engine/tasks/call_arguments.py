@@ -1,6 +1,6 @@
 """What a workflow passes to the programs and workflows that it calls: checked, and made the arguments of a call."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dyorc.authoring.exact_values import same_statics
@@ -50,6 +50,27 @@ def argument_of(callee: Program | Workflow, spec: TensorSpec, value: Any, goes_o
             f"they are: await it, and pass what that gives"
         )
     return Argument(value.future, field, value.views)
+
+
+def add_arguments(
+    made: list[tuple[Argument, ...]], callee: Program | Workflow, rows: Iterable[Sequence[Any]], owner: RequestContext
+) -> None:
+    """Adds the arguments of calls whose run goes on, as `argument_of` makes them. Most are Refs that need no further check."""
+    specs = callee.signature.inputs
+    for values in rows:
+        arguments: list[Argument] = []
+        for spec, value in zip(specs, values, strict=True):
+            if (
+                type(value) is Ref
+                and type(spec) is TensorSpec
+                and value.field is not None
+                and value.future.owner is owner
+                and not (spec.is_resident or value.outputs.has_residents)
+            ):
+                arguments.append(Argument(value.future, value.field, value.views))
+            else:
+                arguments.append(argument_of(callee, spec, value, True, owner))
+        made.append(tuple(arguments))
 
 
 def _of_plain(callee: Program | Workflow, spec: TensorSpec, value: Any, goes_on: bool, owner: RequestContext) -> Argument:

@@ -1,14 +1,16 @@
 """Calls on the tasks' side: made ready for the scheduler, and taken back when they have ended."""
 
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from dyorc.authoring.call_cost import CallCost
+from dyorc.authoring.program import Program
 from dyorc.core.tensor import DType, TensorRef, blocks_of
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.interfaces import Dispatcher
 from dyorc.engine.model.futures import FAILED, PENDING
 from dyorc.engine.model.journal import StepInterrupted
-from dyorc.engine.model.program_call import Call, CallState
+from dyorc.engine.model.program_call import Call, CallState, settle_all
 from dyorc.engine.tasks.part_taking import PartTaker
 from dyorc.engine.tasks.recovery import Recovery
 from dyorc.engine.tasks.tensor_needs import TensorNeeds
@@ -36,29 +38,66 @@ class CallLifecycle:
         self._parts = parts
         self._num_calls = 0
 
-    def issue(self, call: Call) -> None:
-        """Issues a call that is new to its journal."""
-        self._num_calls = call.call_id = self._num_calls + 1
-        if not call.segment.is_certain:
-            call.is_guess = call.segment.probability() < 1
-            if not call.callee.options.pure or call.callee.signature.consumed:
-                call.awaits_commit = True
-                call.num_awaited += 1
-        elif (observer := self._host.observer) is not None:
-            observer.called(call.segment.task.request.request_id, call.callee.name, self._turn.now_ns)
-        if (story := call.context.story) is not None:
-            trace_call(story, call, self._turn.now_ns)
-        for argument in call.arguments:
-            if argument.future.state is PENDING:
-                argument.future.dependents.append(call)
-                call.num_awaited += 1
-        if not call.num_awaited or any(argument.future.state is FAILED for argument in call.arguments):
-            self.make_ready(call)
+    def issue(self, calls: Iterable[Call]) -> None:
+        """Issues calls that are new to their journal."""
+        issued = self._turn.issued
+        for call in calls:
+            self._num_calls = call.call_id = self._num_calls + 1
+            if not call.segment.is_certain:
+                call.is_guess = call.segment.probability() < 1
+                if not call.callee.options.pure or call.callee.signature.consumed:
+                    call.awaits_commit = True
+                    call.num_awaited += 1
+            elif (observer := self._host.observer) is not None:
+                observer.called(call.segment.task.request.request_id, call.callee.name, self._turn.now_ns)
+            if (story := call.context.story) is not None:
+                trace_call(story, call, self._turn.now_ns)
+            has_failed = False
+            for argument in call.arguments:
+                if argument.future.state is PENDING:
+                    argument.future.dependents.append(call)
+                    call.num_awaited += 1
+                elif argument.future.state is FAILED:
+                    has_failed = True
+            if has_failed or not call.num_awaited:
+                issued.append(call)
 
     def make_ready(self, call: Call) -> None:
         """Submits a call that has all its inputs, unless lost ones have to be restored first. Fails it if an input has failed."""
-        if call.state is not _WAITING:
+        if self._prepare(call, None):
+            self._dispatcher.submit(call)
+
+    def make_all_ready(self, calls: Sequence[Call]) -> None:
+        """Does the same for several calls. Those of one program are submitted together."""
+        if len(calls) == 1:
+            self.make_ready(calls[0])
             return
+        groups: dict[Program, list[Call]] = {}
+        program: Program | None = None
+        group: list[Call] = []
+        for call in calls:
+            if call.callee is not program:
+                program = call.callee
+                group = groups.setdefault(program, [])
+            group.append(call)
+        for group in groups.values():
+            ready: list[Call] = []
+            last: Call | None = None
+            for call in group:
+                if self._prepare(call, last):
+                    ready.append(call)
+                    last = call
+            if ready:
+                self._dispatcher.submit_all(ready)
+
+    def _prepare(self, call: Call, like: Call | None) -> bool:
+        """Returns whether to submit a call now.
+
+        Args:
+            like: One of the same program that was prepared before. What equal shapes have in common is taken from it.
+        """
+        if call.state is not _WAITING:
+            return False
         if not call.call_id:
             self._num_calls = call.call_id = self._num_calls + 1  # it repeats another call
             if (story := call.context.story) is not None:
@@ -66,32 +105,45 @@ class CallLifecycle:
         for argument in call.arguments:
             if argument.future.error is not None:
                 self.fail(call, argument.future.error)
-                return
+                return False
         if call.streams and self._awaits_starts(call):
-            return
+            return False
         program = call.callee
         try:
-            call.operands = tuple([argument.resolve() for argument in call.arguments])
+            operands: list[TensorRef] = []
+            for argument in call.arguments:
+                tensor = argument.future.tensors[argument.field]
+                for index in argument.views:
+                    tensor = tensor.view(index)
+                operands.append(tensor)
+            call.operands = tuple(operands)
+            is_alike = like is not None and call.statics is like.statics
+            if like is not None and is_alike:
+                for mine, theirs in zip(operands, like.operands, strict=True):
+                    if mine.dtype is not theirs.dtype or mine.shape != theirs.shape:
+                        is_alike = False
             if call.chain:
                 call.batch_key = call.call_id, ()  # it runs alone
+            elif like is not None and is_alike:
+                call.batch_key = like.batch_key
+                call.cost = like.cost
             else:
                 program.signature.check_inputs(call.operands)
                 call.batch_key = program.batch_keys.key(call.operands, call.statics)
-            if program.call_cost is not None and not call.chain:
-                call.cost = self._cost_of(call, program.call_cost)
+                if program.call_cost is not None:
+                    call.cost = self._cost_of(call, program.call_cost)
         except Exception as error:  # a view or a shape that does not fit fails this call alone
             self.fail(call, _refusal(call, error))
-            return
+            return False
         if call.trace is not None:
             trace_inputs(call, call.trace)
         if call.segment.task.request.has_stored and not self._has_inputs(call):
-            return
+            return False
         if program.signature.takes_residents and not call.chain:
-            if not self._is_in_one_process(call):
-                return
-        elif call.restores is not None:
+            return self._is_in_one_process(call)
+        if call.restores is not None:
             call.process = self._dispatcher.home_of(call)
-        self._dispatcher.submit(call)
+        return True
 
     @staticmethod
     def _awaits_starts(call: Call) -> bool:
@@ -177,12 +229,6 @@ class CallLifecycle:
         self._dispatcher.evict([(tensor.holder, tensor.block) for tensor in residents if tensor.holder != call.process])
         return not self._needs.await_inputs(call)
 
-    def input_settled(self, call: Call, *, has_failed: bool) -> None:
-        """Counts an input of a waiting call that is there, or will not be."""
-        call.num_awaited -= 1
-        if has_failed or not call.num_awaited:
-            self.make_ready(call)
-
     def input_restored(self, call: Call, error: DyOrcError | None) -> None:
         """Counts a lost input of a waiting call that is there again, or will not be."""
         if call.state is not _WAITING:
@@ -218,6 +264,28 @@ class CallLifecycle:
             self._parts.end(call.parts, None)
             self._recovery.reconsider(call)
         self._turn.settle(call.future, outputs)
+
+    def finish_all(self, calls: Sequence[Call], outputs: Sequence[tuple[TensorRef, ...]]) -> None:
+        """Settles the calls of a batch that ran."""
+        if len(calls) == 1:
+            self.finish(calls[0], outputs[0])
+            return
+        plain: list[Call] = []
+        values: list[tuple[TensorRef, ...]] = []
+        for call, tensors in zip(calls, outputs, strict=True):
+            is_plain = call.state is _RUNNING and call.context.story is None and call.restores is None
+            if is_plain:
+                for tensor in tensors:
+                    if tensor.block:
+                        is_plain = False
+                        break
+            if is_plain:
+                plain.append(call)
+                values.append(tensors)
+            else:
+                self.finish(call, tensors)
+        settle_all(plain)
+        self._turn.settle_all(plain, values)
 
     def fail(self, call: Call, error: DyOrcError) -> None:
         """Settles a call that cannot run."""

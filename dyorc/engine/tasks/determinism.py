@@ -76,6 +76,15 @@ class _ClosedJournal:
     ) -> Entry:
         raise InternalError("a replay asked for a call that its closed journal should have refused")
 
+    def make_entries(
+        self,
+        path: ExecutionPath,
+        callee: Program | Workflow,
+        rows: Sequence[tuple[Argument, ...]],
+        statics: tuple[StaticValue, ...],
+    ) -> list[Entry] | None:
+        raise InternalError("a replay asked for calls that its closed journal should have refused")
+
     def make_part(self, path: ExecutionPath, arguments: tuple[Argument, ...]) -> StreamPart | None:
         raise InternalError("a replay came to a part that its closed journal should have refused")
 

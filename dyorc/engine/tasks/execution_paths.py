@@ -18,11 +18,11 @@ from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.stream import END_OF_STREAM, NextPart, Stream
 from dyorc.authoring.workflow import Workflow
 from dyorc.core.request import RequestInfo
-from dyorc.engine.model.futures import FAILED, PENDING, READY, Argument, Outcome, read_array, read_ref
+from dyorc.engine.model.futures import FAILED, PENDING, READY, Argument, Outcome, read_array, read_ref, read_refs
 from dyorc.engine.model.journal import BranchPoint, Entry, StepInterrupted, StreamPart
 from dyorc.engine.model.part_list import PartList, StreamArgument
 from dyorc.engine.model.request_tree import Task
-from dyorc.engine.tasks.call_arguments import OF_ANOTHER, argument_of, check_streams, is_same_call
+from dyorc.engine.tasks.call_arguments import OF_ANOTHER, add_arguments, argument_of, check_streams, is_same_call
 from dyorc.engine.tasks.coroutines import close_coroutine, current_line, forget_frames, line_of, open_coroutine
 from dyorc.engine.tasks.generators import Generating, Yielded
 from dyorc.engine.tasks.resident_uses import check_consumed, refusal_to_read
@@ -54,6 +54,16 @@ class Guide(Protocol):
         self, path: "ExecutionPath", callee: Program | Workflow, arguments: tuple[Argument, ...], statics: tuple[StaticValue, ...]
     ) -> Entry:
         """Returns the entry for a new call or task. May refuse by raising `WorkflowError`."""
+        ...
+
+    def make_entries(
+        self,
+        path: "ExecutionPath",
+        callee: Program | Workflow,
+        rows: Sequence[tuple[Argument, ...]],
+        statics: tuple[StaticValue, ...],
+    ) -> list[Entry] | None:
+        """Returns an entry for each of several new calls or tasks; None if they have to be looked at one by one."""
         ...
 
     def make_part(self, path: "ExecutionPath", arguments: tuple[Argument, ...]) -> StreamPart | None:
@@ -210,7 +220,7 @@ class ExecutionPath:
                         return self._misuse(f"gathers a Ref {OF_ANOTHER}")
                     if ref.outputs.has_residents and (why := refusal_to_read(ref, "awaits")):
                         return self._misuse(why)
-                return self._values(refs) or self._failure(refs) or ([read_ref(ref) for ref in refs],)
+                return self._values(refs) or self._failure(refs) or (read_refs(refs),)
             case Yielded(value=value):
                 return self._yield(value)
             case Stream():
@@ -329,9 +339,9 @@ class ExecutionPath:
     ) -> Ref | Stream:
         """Records a call: from the journal if it is known there, else as a new entry."""
         signature = callee.signature
-        arguments = tuple(
-            [argument_of(callee, spec, value, True, self._owner) for spec, value in zip(signature.inputs, tensors, strict=True)]
-        )
+        rows: list[tuple[Argument, ...]] = []
+        add_arguments(rows, callee, (tensors,), self._owner)
+        arguments = rows[0]
         if signature.consumed and isinstance(callee, Program):
             check_consumed(callee, arguments)
         if streams:
@@ -356,6 +366,29 @@ class ExecutionPath:
         if entry.parts is not None:
             return Stream(entry.parts, signature.outputs)
         return Ref(entry.future, signature.outputs)
+
+    def call_all(
+        self, callee: Program | Workflow, rows: Sequence[Sequence[Any]], statics: tuple[StaticValue, ...]
+    ) -> list[Ref | Stream]:
+        """Records calls that take no streams: those that are new and that nothing speaks against together, others one by one."""
+        segment, signature = self.segment, callee.signature
+        if self._cursor < len(segment.entries) or segment.end is not None or signature.consumed:
+            return [self.call(callee, row, statics) for row in rows]
+        made: list[tuple[Argument, ...]] = []
+        failure: Exception | None = None
+        try:
+            add_arguments(made, callee, rows, self._owner)
+        except Exception as error:  # the workflow may go on with the calls before this one
+            failure = error
+        entries = self._guide.make_entries(self, callee, made, statics)
+        if entries is None:
+            return [self.call(callee, row, statics) for row in rows]
+        segment.entries += entries
+        self.issued += entries
+        self._cursor += len(entries)
+        if failure is not None:
+            raise failure
+        return [Ref(entry.future, signature.outputs) for entry in entries]
 
     def request_info(self) -> RequestInfo:
         """Returns the request for which it runs."""

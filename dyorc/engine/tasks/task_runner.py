@@ -4,7 +4,7 @@ A request is a tree of tasks: its workflow, and the workflows that one calls. Th
 `Dispatcher` and finds in `Turn.ended` how they ended.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from dyorc.authoring.program import Program
@@ -32,7 +32,17 @@ from dyorc.engine.tasks.stream_feeding import StreamFeeder
 from dyorc.engine.tasks.task_endings import TaskEndings
 from dyorc.engine.tasks.tensor_needs import Fetches, TensorNeeds
 from dyorc.engine.tasks.trace_events import trace_decision, trace_immediate_outcome, trace_wait
-from dyorc.engine.turn import CallDeferred, CallDone, CallFailed, CallLate, CallPart, CallStarted, CallUnready, InputTaken
+from dyorc.engine.turn import (
+    CallDeferred,
+    CallDone,
+    CallFailed,
+    CallLate,
+    CallPart,
+    CallsDone,
+    CallStarted,
+    CallUnready,
+    InputTaken,
+)
 from dyorc.errors import DefinitionError, DyOrcError, NotDeployedError, WorkflowError, WorkflowLimitError
 
 _RETURNED: Final = TaskState.RETURNED
@@ -95,7 +105,9 @@ class TaskRunner:
         while True:
             if ended:
                 end = ended.popleft()
-                if isinstance(end, CallDone):
+                if isinstance(end, CallsDone):
+                    self._calls.finish_all(end.calls, end.outputs)
+                elif isinstance(end, CallDone):
                     self._calls.finish(end.call, end.outputs)
                 else:
                     self._take_other(end)
@@ -104,11 +116,14 @@ class TaskRunner:
             elif restored:
                 self._notify_restored(*restored.popleft())
             elif settled:
-                self._notify_dependents(settled.popleft())
+                self._notify_dependents()
             elif resumed:
                 self._resume(resumed.popleft())
             elif runnable:
                 self._continue(runnable.popleft())
+            elif turn.issued:
+                calls, turn.issued = turn.issued, []
+                self._calls.make_all_ready(calls)
             elif turn.restorations:
                 self._recovery.advance(turn.restorations.popleft())
             elif turn.swept:
@@ -170,17 +185,32 @@ class TaskRunner:
             case Request():
                 self.answering.answer_restored(needer, error)
 
-    def _notify_dependents(self, future: Future) -> None:
-        has_failed = future.state is FAILED
-        dependents, future.dependents = future.dependents, []
-        for dependent in dependents:
-            if isinstance(dependent, Call):
-                self._calls.input_settled(dependent, has_failed=has_failed)
-            else:
-                self._turn.notify(dependent)
-        producer = future.producer
-        if producer is not None and producer.future is future:  # a part ends nothing
-            self._entry_ended(producer)
+    def _notify_dependents(self) -> None:
+        """Notifies what waits for futures that have settled, up to the first that gives more urgent work."""
+        turn = self._turn
+        ended, ready, restored, settled, runnable = turn.ended, turn.ready, turn.restored, turn.settled, turn.runnable
+        complete: list[Call] = []
+        while settled and not (ended or ready or restored):
+            future = settled.popleft()
+            if future.dependents:
+                has_failed = future.state is FAILED
+                dependents, future.dependents = future.dependents, []
+                for dependent in dependents:
+                    dependent.num_awaited -= 1
+                    if not isinstance(dependent, Call):
+                        if not dependent.num_awaited:
+                            runnable.append(dependent)
+                    elif has_failed or not dependent.num_awaited:
+                        complete.append(dependent)
+            producer = future.producer
+            if producer is not None and producer.future is future:  # a part ends nothing
+                if isinstance(producer, Call) and not producer.streams and producer.parts is None:
+                    request = producer.segment.task.request
+                    if not (request.has_stored or request.num_effects):
+                        continue
+                self._entry_ended(producer)
+        if complete:
+            self._calls.make_all_ready(complete)
 
     def _entry_ended(self, entry: Entry) -> None:
         """Handles the end of a call or task, after its dependents."""
@@ -289,6 +319,36 @@ class TaskRunner:
             request.yielding[call] = None
         return call
 
+    def make_entries(
+        self,
+        path: ExecutionPath,
+        callee: Program | Workflow,
+        rows: Sequence[tuple[Argument, ...]],
+        statics: tuple[StaticValue, ...],
+    ) -> list[Entry] | None:
+        """Returns an entry for each of several calls or tasks that are new to a journal; None if one may be refused, or they
+        yield or leave residents."""
+        segment = path.segment
+        request = segment.task.request
+        number, num_before = len(rows), request.num_calls + (0 if segment.is_certain else request.num_guessed)
+        if callee.is_streaming or callee.signature.outputs.has_residents or num_before + number > self._max_calls:
+            return None
+        if isinstance(callee, Workflow):
+            try:
+                _check_programs(callee)
+            except WorkflowError:
+                return None
+            entries: list[Entry] = [Task(request, callee, arguments, statics, segment) for arguments in rows]
+        elif self._programs.get(callee.name) is callee or callee in self.twins:
+            entries = [Call(callee, arguments, statics, segment) for arguments in rows]
+        else:
+            return None
+        if segment.is_certain:
+            request.num_calls += number
+        else:
+            request.num_guessed += number
+        return entries
+
     def _too_many_calls(self, callee: Program | Workflow) -> WorkflowLimitError:
         return WorkflowLimitError(
             f"the request made more than {self._max_calls} calls (engine.max_calls_per_request), the last of {callee.name!r}"
@@ -317,8 +377,10 @@ class TaskRunner:
                     self._finish(task, stop)
         elif isinstance(stop, Blocked):
             for future in stop.pending:
-                future.add_waiter(path)
-                self._turn.want(future)
+                future.dependents.append(path)
+                if future.producer is not None and future.producer.parts is not None:
+                    self._turn.want(future)
+            path.num_awaited += len(stop.pending)
             for future in stop.unfetched:
                 self.fetches.fetch(path, future)
         # otherwise the decision continues its task, or the consumer by taking parts
@@ -332,17 +394,21 @@ class TaskRunner:
             path.opened = []
         for point in opened:
             self._branching.await_value(point)
-        for entry in path.issued:
-            if isinstance(entry, Task):
-                if not entry.callee.is_pure:
-                    entry.request.add_effect()
-                entry.started_ns = self._turn.now_ns
-                open_path(self._turn, entry)
-            else:
-                if not entry.callee.options.pure:
-                    path.segment.task.request.add_effect()
-                self._calls.issue(entry)
-        path.issued.clear()
+        if path.issued:
+            calls: list[Call] = []
+            for entry in path.issued:
+                if isinstance(entry, Task):
+                    if not entry.callee.is_pure:
+                        entry.request.add_effect()
+                    entry.started_ns = self._turn.now_ns
+                    open_path(self._turn, entry)
+                else:
+                    if not entry.callee.options.pure:
+                        path.segment.task.request.add_effect()
+                    calls.append(entry)
+            path.issued.clear()
+            if calls:
+                self._calls.issue(calls)
         if opened and (story := path.segment.task.request.context.story) is not None:
             for point in opened:
                 trace_wait(story, point)

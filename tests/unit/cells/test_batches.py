@@ -26,6 +26,8 @@ class _Program:
 
 
 class _Results:
+    devices = None
+
     def reserve(self, *_: object) -> None: ...
 
     def done(self) -> None: ...

@@ -57,6 +57,30 @@ def test_a_batch_waits_for_a_call_whose_input_is_about_to_come() -> None:
     world.check_nothing_is_left()
 
 
+def test_a_batch_waits_no_longer_than_a_full_one_takes_whatever_is_foreseen() -> None:
+    """A call is foreseen every 0.04 s, and none comes."""
+    world = world_with()
+    for _ in range(3):
+        world.join(add_one)
+    coming: list[int] = []
+    for _ in range(2):
+        coming.append(world.submit(then_double, [1, 1]))
+        world.advance(0.04)
+    waiting = world.submit(only_double, [7, 7])
+    num_held = 0
+    while not world.sizes(double) and num_held < 20:
+        num_held += 1
+        coming.append(world.submit(then_double, [1, 1]))
+        world.advance(0.03)
+        world.cancel(coming.pop(0))
+        world.finish(world.batches(add_one)[0], execute_s=0.11)
+        world.advance(0.01)
+    assert num_held == 4  # T(4) is 0.14 s
+    world.finish_all()
+    assert list(world.result(waiting)) == [14, 14]
+    world.check_nothing_is_left()
+
+
 def test_a_batch_that_would_wait_for_too_long_goes_at_once() -> None:
     world = world_with()
     start(world, 1, 0.02)

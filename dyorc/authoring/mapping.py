@@ -1,0 +1,78 @@
+"""`dyorc.map`: one call of a program or workflow for each item, made together."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from dyorc.authoring.context import current_recorder
+from dyorc.authoring.program import Program
+from dyorc.authoring.ref import Ref
+from dyorc.authoring.spec import TensorSpec
+from dyorc.authoring.stream import Stream
+from dyorc.authoring.workflow import Workflow
+from dyorc.errors import InvalidInputError
+
+
+def map_calls(callee: Program | Workflow, /, *items: Iterable[Any], **shared: Any) -> list[Any]:
+    """Calls a program or workflow once for each item; does not wait: ``lines = dyorc.map(read, [page[box] for box in boxes])``.
+
+    It is the list ``[callee(item, **shared) for item in items]``, and costs less: what the calls share is looked at once.
+
+    Args:
+        items: A Ref, an array or another value for each call. An array gives its rows. With several iterables, a call gets one
+            item of each, and they have to be equally long.
+        shared: Arguments that all calls get, by name.
+
+    Returns:
+        For each item a `Ref`, in their order; a `Stream`, if the callee yields.
+
+    Raises:
+        RuntimeError: If no workflow is running.
+        TypeError: If it is given something else to call.
+        WorkflowError: If items cannot be gone through, are not equally many, or do not fit. Calls for the items before one that
+            does not fit have been made.
+    """
+    if not isinstance(callee, Program | Workflow):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"dyorc.map calls a program or a workflow, got {type(callee).__name__} {callee!r}")
+    recorder = current_recorder.get()
+    if recorder is None:
+        raise RuntimeError(f"dyorc.map({callee.name}, ...) was called outside a workflow; run one with dyorc.run(workflow, ...)")
+    try:
+        rows = _rows_of(callee, items)
+        if not rows:
+            return []
+        signature, num_items = callee.signature, len(items)
+        are_tensors = len(signature.parameters) >= num_items and not signature.streams
+        if are_tensors and all(isinstance(each, TensorSpec) for each in signature.parameters[:num_items]):
+            tensors, statics, _ = signature.bind_call(rows[0], shared)
+            rest = tensors[num_items:]
+            return recorder.call_all(callee, [(*row, *rest) for row in rows] if rest else rows, statics)
+        return [recorder.call(callee, *signature.bind_call(row, shared)) for row in rows]
+    except InvalidInputError as error:
+        raise recorder.mistake(error) from None
+
+
+def _rows_of(callee: Program | Workflow, items: tuple[Iterable[Any], ...]) -> list[tuple[Any, ...]]:
+    """Returns the items of each call.
+
+    Raises:
+        InvalidInputError: If there are none to go through, or not equally many.
+    """
+    if not items:
+        raise InvalidInputError(f"dyorc.map of {callee!r}: no items were given; expected an iterable with an item for each call")
+    columns: list[list[Any]] = []
+    for at, given in enumerate(items):
+        if isinstance(given, Ref | Stream):
+            instead = "await it, or pass a list of its parts, as [ref[at] for at in range(8)]"
+            raise InvalidInputError(
+                f"dyorc.map of {callee!r}: items {at} are a {type(given).__name__}, expected a list; {instead}"
+            )
+        try:
+            columns.append(list(given))
+        except TypeError:
+            raise InvalidInputError(
+                f"dyorc.map of {callee!r}: items {at} are a {type(given).__name__}, expected a list, or an array with rows"
+            ) from None
+    numbers = [len(column) for column in columns]
+    if len(set(numbers)) > 1:
+        raise InvalidInputError(f"dyorc.map of {callee!r}: there are {numbers} items, expected equally many of each")
+    return list(zip(*columns, strict=True))

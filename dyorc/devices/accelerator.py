@@ -1,0 +1,78 @@
+"""The contract of a device with memory of its own, next to the host's.
+
+`CudaAccelerator` implements it by torch. Tests have one that counts each copy and needs no GPU, so everything above this
+contract is tested without one. A *device tensor* is a dense, strided torch tensor whose elements lie on the device; its methods
+(indices, ``new_empty``, ``contiguous``) work there, and nothing else in DyOrc reads its elements.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from dyorc.core.arrays import Array
+
+
+class HostCopy(Protocol):
+    """A copy to the host that is under way."""
+
+    def wait(self) -> list[Array]:
+        """Waits until it has ended. Returns the arrays, in the order of the tensors and in C order. They lie in
+        pinned memory, which is scarce: copy what is kept for long."""
+        ...
+
+
+class Accelerator(Protocol):
+    """A device. Any thread.
+
+    Work on a device is launched and goes on by itself. What a thread launches runs in order (on the thread's *stream*); copies to
+    the host have a stream of their own, so that they run beside what programs compute.
+    """
+
+    @property
+    def name(self) -> str:
+        """Its name, such as ``cuda:0``: tensors of equal names lie in the same memory."""
+        ...
+
+    @property
+    def total_bytes(self) -> int:
+        """Its memory."""
+        ...
+
+    def holds(self, value: Any) -> bool:
+        """Returns whether a value is a dense tensor on this device."""
+        ...
+
+    def allocate_pinned(self, num_bytes: int) -> memoryview:
+        """Returns host memory that stays in place, so that the device can copy from it while the host goes on."""
+        ...
+
+    def copy_from_host(self, array: Array) -> Any:
+        """Begins to copy an array to the device. Returns the tensor, for the thread's own stream.
+
+        Args:
+            array: Not to be written to before `synchronize`, if it lies in pinned memory.
+        """
+        ...
+
+    def copy_from_device(self, tensor: Any) -> Any:
+        """Begins to copy a tensor that lies on another device. Returns the tensor, for the thread's own stream."""
+        ...
+
+    def copy_to_host(self, tensors: Sequence[Any]) -> HostCopy:
+        """Begins to copy tensors of this device into pinned memory, after all that the thread has launched so far."""
+        ...
+
+    def synchronize(self) -> None:
+        """Waits until all that the thread has launched has ended.
+
+        Raises:
+            Exception: The device's library's own, if something that was launched has failed.
+        """
+        ...
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        """Returns whether an exception says that the device has no memory left."""
+        ...
+
+    def free_cache(self) -> None:
+        """Gives memory that no tensor uses back to the device, for others to allocate."""
+        ...

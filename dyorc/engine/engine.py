@@ -43,7 +43,7 @@ from dyorc.engine.guessing.prediction import Predictor
 from dyorc.engine.guessing.speculation import Speculator
 from dyorc.engine.interfaces import Scheduling
 from dyorc.engine.model.tree_walks import queued_programs
-from dyorc.engine.scheduling.queue_disciplines import call_placer
+from dyorc.engine.queue_disciplines import call_placer
 from dyorc.engine.scheduling.scheduler import Scheduler
 from dyorc.engine.tallies import EffectsGivenUp, ModelStatistics
 from dyorc.engine.tasks.task_runner import TaskRunner

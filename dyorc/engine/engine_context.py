@@ -11,7 +11,7 @@ from dyorc.engine.engine_statistics import EngineStatistics
 from dyorc.engine.events import ReplicasWanted
 from dyorc.engine.guessing.speculation import Speculator
 from dyorc.engine.interfaces import StepMonitor
-from dyorc.engine.scheduling.queue_disciplines import CallPlacer
+from dyorc.engine.queue_disciplines import CallPlacer
 from dyorc.engine.timers import Timers
 from dyorc.engine.turn import Turn
 from dyorc.scaling.model import Observer

@@ -99,8 +99,8 @@ class CallPlacer:
         if len(context.marks) < _MAX_MARKS:
             context.marks.append((mark, context.attained_ns))
         average = self._left_ns.get(mark)
-        lag_ns = self._discipline.lag_ns(call, 0.0 if average is None else average.value, now_ns)
-        lag_ns = min(max(0, int(lag_ns)), self._max_lag_ns)
+        wanted_ns = self._discipline.lag_ns(call, 0.0 if average is None else average.value, now_ns)
+        lag_ns = min(max(0, int(wanted_ns)), self._max_lag_ns)
         return QueueOrder(0, order.due_ns + lag_ns, order.deadline_ns, order.arrival) if lag_ns else order
 
     def batch_done(self, calls: Sequence[Call], execute_s: float) -> None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from dyorc.config import Settings
+from dyorc.config import GatewayConfig, Settings
 from dyorc.gateway.backend import Backend
 from dyorc.gateway.codec.http_errors import status_of_outcome
 from dyorc.gateway.http.app import Gateway
@@ -32,6 +32,8 @@ from dyorc.telemetry.request_log import RequestLog
 from dyorc.telemetry.tracing.tracer import TraceOutput
 
 if TYPE_CHECKING:
+    from dyorc.gateway.grpc.grpc_server import GrpcServer
+    from dyorc.gateway.grpc.http2_server import Http2Server
     from dyorc.gateway.http.mcp_door import McpDoor
 
 
@@ -176,15 +178,29 @@ async def serve_endpoints(
         parts: list[Finish] = [server.drain, jobs.drain]
         grpc_address = ""
         if config.grpc:
-            from dyorc.gateway.grpc.grpc_server import GrpcServer
-
-            grpc = await stack.enter_async_context(GrpcServer(service, config, is_port_shared=listener is not None))
+            grpc = await stack.enter_async_context(grpc_server(service, config, is_port_shared=listener is not None))
             parts.append(grpc.drain)
             grpc_address = grpc.address
         stack.push_async_callback(lambda: drain.finish(*parts))
         if live is not None:
             await stack.enter_async_context(live)  # ends first, so that the server need not wait for its listeners
         yield Endpoints(server.url, grpc_address)
+
+
+def grpc_server(service: InferenceService, config: GatewayConfig, *, is_port_shared: bool = False) -> "GrpcServer | Http2Server":
+    """Returns what answers gRPC while entered.
+
+    Raises:
+        MissingLibraryError: If the setting `gateway.grpc_server` needs one that is not installed.
+    """
+    if config.grpc_server == "nghttp2" and not config.tls_certificate_file:
+        require("nghttp", "the setting gateway.grpc_server", "or set it to grpcio")
+        from dyorc.gateway.grpc.http2_server import Http2Server
+
+        return Http2Server(service, config, is_port_shared=is_port_shared)
+    from dyorc.gateway.grpc.grpc_server import GrpcServer
+
+    return GrpcServer(service, config, is_port_shared=is_port_shared)
 
 
 def mcp_door(service: InferenceService) -> "McpDoor":

@@ -22,6 +22,7 @@ _MODULES: Mapping[str, tuple[str, ...]] = {
     ),
     "simulation": ("matplotlib",),
     "mcp": ("mcp",),
+    "nghttp": ("ngh2",),
 }
 """By extra, the modules that it installs."""
 

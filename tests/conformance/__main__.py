@@ -1,4 +1,4 @@
-"""`python -m tests.conformance [--servers main,closed,cell,parted,uvicorn,ocr] [--only TEXT] [--write FILE]`
+"""`python -m tests.conformance [--servers main,closed,cell,parted,uvicorn,ocr,http2] [--only TEXT] [--write FILE]`
 
 Starts servers, checks every promise of the protocol, prints the table of passes and, as the last line of stdout, one JSON
 object: "passed", "failed", and "failures", which names each. Exits with 1 if a check fails. Needs `.venv-tritonclient`

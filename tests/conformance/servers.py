@@ -10,7 +10,7 @@ import tempfile
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -98,6 +98,10 @@ SERVERS: dict[str, Server] = {
     "uvicorn": Server(targets=(), asgi="tests.conformance.asgi_models:server", repeats="main", is_tried_by_hand=True),
     "ocr": Server(targets=[f"{ROOT / 'examples' / 'ocr' / 'workflow.py'}:ocr"], in_process=True),
 }
+
+
+if importlib.util.find_spec("ngh2") is not None:
+    SERVERS["http2"] = replace(SERVERS["cell"], environment={"DYORC_GATEWAY__GRPC_SERVER": "nghttp2"})
 
 
 def check(name: str, only: str = "") -> Iterator[Row]:

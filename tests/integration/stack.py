@@ -30,7 +30,6 @@ from dyorc.config import (
 from dyorc.core.request import Terms
 from dyorc.errors import ProgramLoadError
 from dyorc.gateway.codec.http_errors import status_of_outcome
-from dyorc.gateway.grpc.grpc_server import GrpcServer
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.direct import DirectInference
 from dyorc.gateway.http.http_server import HttpServer
@@ -48,7 +47,7 @@ from dyorc.orchestrator.linked_orchestrator import linked_orchestrator
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.worker import Worker
-from dyorc.server.request_pipeline import mcp_door
+from dyorc.server.request_pipeline import grpc_server, mcp_door
 from dyorc.store.base import JobStore
 from dyorc.telemetry.record import RequestRecorder
 from dyorc.telemetry.record_store import RecordStore
@@ -240,7 +239,7 @@ async def running(
         found = Stack(repertoire, orchestrator, address, link, transport, client, service, network)
         found.records = records
         if grpc:
-            found.grpc_address = (await stack.enter_async_context(GrpcServer(service, gateway))).address
+            found.grpc_address = (await stack.enter_async_context(grpc_server(service, gateway))).address
         stack.push_async_callback(found.close)
         for program in repertoire.programs:
             for _ in range(num_replicas):

@@ -25,6 +25,7 @@ from dyorc.gateway.tenants import Tenant
 from dyorc.protocol import inference_pb2 as pb
 from tests import oip_grpc
 from tests.deadlines import wait_until_async
+from tests.integration.grpc_servers import GRPC_SERVERS
 from tests.integration.stack import Stack, running
 from tests.shared_folders import shared_object
 from tests.workflows import arithmetic, slow, tensors
@@ -36,10 +37,11 @@ METHODS = [method.name for method in pb.DESCRIPTOR.services_by_name["GRPCInferen
 OPEN = {"ServerLive", "ServerReady"}
 
 
-@pytest.fixture(scope="module")
-async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
+@pytest.fixture(scope="module", params=GRPC_SERVERS)
+async def stack(leaves_nothing: None, request: pytest.FixtureRequest) -> AsyncIterator[Stack]:
     """Starts one server for this module."""
-    async with running(TARGETS, grpc=True) as found:
+    gateway = GatewayConfig(port=0, drain_timeout_s=1, grpc_server=request.param)
+    async with running(TARGETS, gateway=gateway, grpc=True) as found:
         yield found
 
 

@@ -20,6 +20,7 @@ from dyorc.gateway.admission import Ticket
 from dyorc.protocol import inference_pb2 as pb
 from tests import oip_grpc
 from tests.deadlines import wait_until_async
+from tests.integration.grpc_servers import GRPC_SERVERS
 from tests.integration.stack import Stack, running
 from tests.shared_folders import shared_object
 from tests.workflows import arithmetic, every_type, slow, tensors
@@ -47,10 +48,12 @@ ARRAYS = {
 }
 
 
-@pytest.fixture(scope="module")
-async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
+@pytest.fixture(scope="module", params=GRPC_SERVERS)
+async def stack(leaves_nothing: None, request: pytest.FixtureRequest) -> AsyncIterator[Stack]:
     """Starts one server for this module."""
-    gateway = GatewayConfig(port=0, drain_timeout_s=1, max_request_bytes=MAX_BYTES, allow_client_shm=True)
+    gateway = GatewayConfig(
+        port=0, drain_timeout_s=1, max_request_bytes=MAX_BYTES, allow_client_shm=True, grpc_server=request.param
+    )
     async with running(TARGETS, gateway=gateway, grpc=True) as found:
         yield found
 

@@ -17,6 +17,7 @@ from dyorc.errors import DyOrcError, ProgramError
 from dyorc.gateway.grpc import inference_calls
 from tests import oip, oip_grpc
 from tests.deadlines import wait_until_async
+from tests.integration.grpc_servers import GRPC_SERVERS
 from tests.integration.stack import Stack, running
 from tests.workflows import arithmetic, slow, tensors
 
@@ -26,10 +27,10 @@ X = np.array([1.5, 2.5, 3.5, 4.5], np.float32)
 INDEX = np.array([3, 0], np.int64)
 
 
-@pytest.fixture
-async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
+@pytest.fixture(params=GRPC_SERVERS)
+async def stack(leaves_nothing: None, request: pytest.FixtureRequest) -> AsyncIterator[Stack]:
     """Starts one server for each test, since some stop it."""
-    async with running(TARGETS, gateway=GATEWAY, grpc=True) as found:
+    async with running(TARGETS, gateway=GATEWAY.model_copy(update={"grpc_server": request.param}), grpc=True) as found:
         yield found
 
 

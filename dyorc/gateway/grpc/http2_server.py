@@ -1,0 +1,380 @@
+# pyright: basic, reportMissingImports=false
+# grpcio ships no types, and the extra nghttp may be missing.
+"""A gRPC server on connections of our own: nghttp2 reads and writes HTTP/2, by its binding ngh2; calls run on the event loop.
+
+It answers what `GrpcServer` answers, by the same handlers, for less processor time (docs/decisions/0120-http2.md). It has no TLS.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self, cast
+
+import grpc
+import ngh2
+import structlog
+
+from dyorc.config import GatewayConfig
+from dyorc.gateway.grpc.handlers import Method, all_methods
+from dyorc.gateway.grpc.http2_call import CallError, Headers, Http2Call, trailers_of
+from dyorc.gateway.grpc.inference_calls import OpenStreams
+from dyorc.gateway.service import InferenceService
+from dyorc.gateway.tls import refuse_open_address
+from dyorc.system.ports import OTHER_GRPC_PORT
+
+_log = structlog.get_logger("dyorc.gateway")
+
+_MAX_STREAMS = 1024
+"""Concurrent calls on one connection; more wait at the client."""
+_STREAM_WINDOW_BYTES, _CONNECTION_WINDOW_BYTES = 2**20, 4 * 2**20
+_MAX_METADATA_BYTES = 16 * 2**10
+_MAX_UNSENT_BYTES = 2**20
+"""A stream with more waits before its next message."""
+_GREETING_S, _IDLE_S, _PING_S = 10.0, 600.0, 60.0
+_RESPONSE = ((b":status", b"200"), (b"content-type", b"application/grpc"))
+_OK = ((b"grpc-status", b"0"),)
+_NO_ERROR = 0
+_SETTINGS = {3: _MAX_STREAMS, 4: _STREAM_WINDOW_BYTES, 6: _MAX_METADATA_BYTES}
+_CONFIGURATION = ngh2.Configuration(auto_window_update=False, max_inbound_header_list_size=_MAX_METADATA_BYTES)
+
+
+class Http2Server:
+    """Serves gRPC while entered, as `GrpcServer` does.
+
+    Args:
+        service: Runs requests.
+        config: Host and port. By default the port is the one after HTTP's, or any free port if that is 0.
+        is_port_shared: Whether other processes of this server listen there, too.
+
+    Attributes:
+        address: Where it listens, e.g. ``127.0.0.1:8001``; set once entered.
+    """
+
+    def __init__(self, service: InferenceService, config: GatewayConfig, *, is_port_shared: bool = False) -> None:
+        self._config = config
+        self._is_port_shared = is_port_shared
+        self._streams = OpenStreams()
+        self._methods = all_methods(service, self._streams)
+        self._connections: set[_Connection] = set()
+        self.address = ""
+
+    async def __aenter__(self) -> Self:
+        """Starts listening.
+
+        Raises:
+            ConfigurationError: If it may not listen there.
+            OSError: If the address is not available. The message names it.
+        """
+        refuse_open_address(self._config)
+        host, port = self._config.host, self._config.grpc_port_to_bind
+        loop, is_shared = asyncio.get_running_loop(), self._is_port_shared or None
+        try:
+            self._server = await loop.create_server(self._connection, host, port, reuse_port=is_shared)
+        except OSError as error:
+            reason = error.strerror or error
+            raise OSError(error.errno, f"cannot serve gRPC on {host}:{port}: {reason}; {OTHER_GRPC_PORT}") from error
+        port = self._server.sockets[0].getsockname()[1]
+        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return self
+
+    def _connection(self) -> "_Connection":
+        return _Connection(self._methods, self._config.max_request_bytes, self._connections)
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.drain(self._config.drain_timeout_s)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Refuses new requests, and waits for those in flight. They are cancelled after `timeout_s`."""
+        self._streams.stop()
+        self._server.close()
+        for connection in list(self._connections):
+            connection.go_away()
+        tasks = [task for connection in self._connections for task in connection.tasks]
+        if tasks:
+            _, pending = await asyncio.wait(tasks, timeout=timeout_s)
+            for task in pending:
+                task.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
+        for connection in list(self._connections):
+            connection.close()
+
+
+class _Connection(asyncio.Protocol):
+    """One client."""
+
+    _transport: asyncio.Transport
+
+    def __init__(self, methods: dict[str, Method], max_message_bytes: int, all_connections: set["_Connection"]) -> None:
+        self._methods = methods
+        self._max_message_bytes = max_message_bytes
+        self._all = all_connections
+        self._loop = asyncio.get_running_loop()
+        self._http2 = ngh2.Connection(ngh2.Role.SERVER, _CONFIGURATION)
+        self._calls: dict[int, _Stream] = {}
+        self._is_paused = self._is_due = self._is_pinged = self._is_greeted = False
+        self._heard_s = self._loop.time()
+        self._can_send = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            ngh2.SettingsReceived: self._greet,
+            ngh2.RequestReceived: self._begin,
+            ngh2.DataReceived: self._receive,
+            ngh2.TrailersReceived: lambda event: self._end_input(event.stream_id),
+            ngh2.StreamReset: lambda event: self._forget(event.stream_id),
+            ngh2.StreamClosed: lambda event: self._forget(event.stream_id),
+        }
+
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """Those of its calls."""
+        return [stream.task for stream in self._calls.values() if stream.task is not None]
+
+    # As a protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._all.add(self)
+        self._http2.initiate_connection(_SETTINGS)
+        self._http2.set_local_window_size(_CONNECTION_WINDOW_BYTES)
+        self.flush()
+        self._timer = self._loop.call_later(_GREETING_S, self._check_greeting)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._all.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        for stream_id in list(self._calls):
+            self._forget(stream_id)
+
+    def data_received(self, data: bytes) -> None:
+        self._heard_s, self._is_pinged = self._loop.time(), False
+        try:
+            self._http2.receive_data(data)
+            for event in self._http2.events():
+                if (handle := self._handlers.get(type(event))) is not None:
+                    handle(event)
+        except ngh2.NGH2Error as error:
+            _log.debug("http2_refused", error=str(error))
+            with contextlib.suppress(ngh2.NGH2Error):  # it may say goodbye, or nothing any longer
+                self.flush()
+            self._transport.close()
+            return
+        self.flush()
+        if not self._http2.want_read and not self._http2.want_write:
+            self._transport.close()
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self.flush()
+
+    def flush_soon(self) -> None:
+        """Sends what is to be sent at the end of this turn, together with what else comes until then."""
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Sends what may be sent now."""
+        self._is_due = False
+        if self._is_paused or self._transport.is_closing():
+            return
+        if data := self._http2.data_to_send():
+            self._transport.write(data)
+        self._can_send.set()
+
+    async def wait_for_room(self, stream_id: int) -> None:
+        """Returns once little of what a stream has written is still unsent."""
+        while stream_id in self._calls and self._http2.queued_body_size(stream_id) > _MAX_UNSENT_BYTES:
+            self._can_send.clear()
+            await self._can_send.wait()
+
+    def go_away(self) -> None:
+        """Accepts no new calls."""
+        with contextlib.suppress(ngh2.NGH2Error):
+            self._http2.send_goaway(_NO_ERROR)
+        self.flush()
+
+    def close(self) -> None:
+        """Ends it once what was written is sent."""
+        self.flush()
+        self._transport.close()
+
+    # Clients that are silent
+
+    def _greet(self, event: Any) -> None:
+        self._is_greeted = True
+
+    def _check_greeting(self) -> None:
+        if not self._is_greeted:
+            self._transport.abort()
+            return
+        self._timer = self._loop.call_later(_PING_S, self._look)
+
+    def _look(self) -> None:
+        """Pings a client that is silent, and drops one that does not answer, or has been idle for long."""
+        silent_s = self._loop.time() - self._heard_s
+        if self._is_pinged or (not self._calls and silent_s > _IDLE_S):
+            self._transport.abort()
+            return
+        if silent_s >= _PING_S and self._calls:
+            self._is_pinged = True
+            self._http2.ping()
+            self.flush()
+        self._timer = self._loop.call_later(_PING_S / 3 if self._is_pinged else _PING_S, self._look)
+
+    # Calls
+
+    def _begin(self, event: Any) -> None:
+        stream_id, headers = event.stream_id, event.headers
+        arrived_ns = time.monotonic_ns()
+        path = content_type = b""
+        for name, value in headers:
+            if name == b":path":
+                path = value
+            elif name == b"content-type":
+                content_type = value
+        if not content_type.startswith(b"application/grpc"):
+            self._http2.send_response(stream_id, [(b":status", b"415")], end_stream=True)
+            return
+        if (method := self._methods.get(path.decode("latin-1"))) is None:
+            text = f"there is no method {path.decode('latin-1')}"
+            self.refuse(stream_id, CallError(grpc.StatusCode.UNIMPLEMENTED, text))
+            return
+        call_of = (self._http2, stream_id, method, arrived_ns, headers, self._max_message_bytes)
+        stream = self._calls[stream_id] = _Stream(self, *call_of)
+        if (left_s := stream.call.time_remaining()) is not None:
+            stream.timer = self._loop.call_later(left_s, self._expire, stream_id)
+        if method.is_streaming:
+            stream.task = self._loop.create_task(stream.run())
+        if event.end_stream:
+            self._end_input(stream_id)
+
+    def _receive(self, event: Any) -> None:
+        stream = self._calls.get(event.stream_id)
+        if stream is None:  # it has been answered
+            self.acknowledge(len(event.data), event.stream_id)
+            return
+        try:
+            stream.call.feed(event.data)
+            if event.end_stream:
+                self._end_input(event.stream_id)
+        except CallError as error:
+            self._forget(event.stream_id)
+            self.refuse(event.stream_id, error, has_begun=stream.has_begun)
+
+    def _end_input(self, stream_id: int) -> None:
+        if (stream := self._calls.get(stream_id)) is not None:
+            stream.call.end()
+            if stream.task is None:
+                stream.task = self._loop.create_task(stream.run())
+
+    def acknowledge(self, num_bytes: int, stream_id: int) -> None:
+        """Lets the client send so many more bytes."""
+        with contextlib.suppress(ngh2.NGH2Error):
+            self._http2.acknowledge_received_data(num_bytes, stream_id)
+
+    def refuse(self, stream_id: int, error: CallError, *, has_begun: bool = False) -> None:
+        """Ends a call with an error."""
+        with contextlib.suppress(ngh2.NGH2Error):
+            if has_begun:
+                self._http2.send_trailers(stream_id, error.trailers)
+            else:
+                self._http2.send_response(stream_id, [*_RESPONSE, *error.trailers], end_stream=True)
+        self.flush_soon()
+
+    def has(self, stream_id: int) -> bool:
+        """Returns whether a call has neither been answered nor given up."""
+        return stream_id in self._calls
+
+    def finish(self, stream_id: int) -> None:
+        """Forgets a call that was answered."""
+        if (stream := self._calls.pop(stream_id, None)) is not None and stream.timer is not None:
+            stream.timer.cancel()
+
+    def _forget(self, stream_id: int) -> None:
+        """Forgets a call, and cancels its task."""
+        if (stream := self._calls.get(stream_id)) is not None:
+            self.finish(stream_id)
+            if stream.task is not None:
+                stream.task.cancel()
+            self._can_send.set()
+
+    def _expire(self, stream_id: int) -> None:
+        stream = self._calls[stream_id]
+        self._forget(stream_id)
+        self.refuse(stream_id, CallError(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"), has_begun=stream.has_begun)
+
+
+class _Stream:
+    """A call and its answer.
+
+    Attributes:
+        call: The call.
+        task: Runs its handler; None until its request is whole, if it is unary.
+        timer: Fires at its deadline.
+        has_begun: Whether the answer's headers are sent.
+    """
+
+    def __init__(
+        self, connection: _Connection, http2: ngh2.Connection, stream_id: int, method: Method, arrived_ns: int,
+        headers: Headers, max_message_bytes: int,
+    ) -> None:  # fmt: skip
+        self._connection = connection
+        self._http2 = http2
+        self._stream_id = stream_id
+        self._method = method
+        self._arrived_ns = arrived_ns
+        self.call = Http2Call(self, headers, max_message_bytes, is_streaming=method.is_streaming)
+        self.task: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.has_begun = False
+
+    def acknowledge(self, num_bytes: int) -> None:
+        self._connection.acknowledge(num_bytes, self._stream_id)
+
+    async def send_message(self, message: bytes) -> None:
+        self._send(message)
+        self._connection.flush_soon()
+        await self._connection.wait_for_room(self._stream_id)
+
+    async def run(self) -> None:
+        """Runs the call's handler and sends its answer. An error becomes a status."""
+        call, method = self.call, self._method
+        try:
+            if method.is_streaming:
+                await method.handle(call, call)
+            elif method.is_timed:
+                self._send(await method.handle(self._arrived_ns, call.only_message(), call))
+            else:
+                self._send(await method.handle(call.only_message(), call))
+            if not self.has_begun:
+                self._http2.send_response(self._stream_id, [*_RESPONSE, *trailers_of(grpc.StatusCode.OK)], end_stream=True)
+            else:
+                self._http2.send_trailers(self._stream_id, _OK)
+            self._connection.flush_soon()
+        except CallError as error:
+            self._connection.refuse(self._stream_id, error, has_begun=self.has_begun)
+        except ngh2.NGH2Error as error:  # the client has gone
+            _log.debug("answer_not_sent", error=str(error))
+        except asyncio.CancelledError:
+            if self._connection.has(self._stream_id):  # the server stops
+                self._connection.refuse(self._stream_id, CallError(grpc.StatusCode.CANCELLED, ""), has_begun=self.has_begun)
+            raise
+        except Exception as error:
+            _log.error("request_crashed", exc_info=error)
+            self._connection.refuse(
+                self._stream_id, CallError(grpc.StatusCode.UNKNOWN, "internal error"), has_begun=self.has_begun
+            )
+        finally:
+            self._connection.finish(self._stream_id)
+
+    def _send(self, message: bytes) -> None:
+        if not self.has_begun:
+            self.has_begun = True
+            self._http2.send_response(self._stream_id, _RESPONSE)
+        self._http2.send_data(self._stream_id, b"\0" + len(message).to_bytes(4) + message)

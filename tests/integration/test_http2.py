@@ -1,0 +1,56 @@
+"""gRPC on connections of our own: what they do with clients that do not speak HTTP/2, and when grpcio answers in their place.
+
+The tests of the protocol run over both (`grpc_servers.py`).
+"""
+
+import asyncio
+import sys
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from dyorc.config import GatewayConfig
+from dyorc.errors import MissingLibraryError
+from dyorc.gateway.grpc.grpc_server import GrpcServer
+from dyorc.server.request_pipeline import grpc_server
+from tests import oip_grpc
+from tests.deadlines import TIMEOUT_S
+from tests.integration.stack import running
+from tests.workflows import arithmetic
+
+_OWN = GatewayConfig(port=0, drain_timeout_s=1, grpc_server="nghttp2")
+_NO_SERVICE = cast(Any, None)
+
+
+def test_with_a_certificate_grpcio_answers() -> None:
+    config = _OWN.model_copy(update={"tls_certificate_file": "chain.pem", "tls_key_file": "key.pem"})
+    assert isinstance(grpc_server(_NO_SERVICE, config), GrpcServer)
+
+
+def test_without_the_library_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ngh2", None)
+    with pytest.raises(MissingLibraryError, match=r"gateway.grpc_server needs ngh2.*'dyorc-core\[nghttp\]'; or set it to grpcio"):
+        grpc_server(_NO_SERVICE, _OWN)
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"\x16\x03\x01\x02\x00"], ids=["nothing", "http1", "tls"]
+)
+async def test_who_does_not_speak_http2_is_disconnected(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    http2_server = pytest.importorskip("dyorc.gateway.grpc.http2_server")
+    monkeypatch.setattr(http2_server, "_GREETING_S", TIMEOUT_S if sent else 0.05)
+    async with running([arithmetic.quadruple], gateway=_OWN, grpc=True) as stack:
+        host, _, port = stack.grpc_address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(sent)
+        async with asyncio.timeout(TIMEOUT_S):
+            try:
+                while await reader.read(4096):
+                    pass
+            except ConnectionResetError:
+                pass
+        writer.close()
+        async with oip_grpc.connected(stack.grpc_address) as stub:  # others are served
+            answer = oip_grpc.outputs_of(await stub.ModelInfer(oip_grpc.request("quadruple", {"x": np.ones(4, np.float32)})))
+    np.testing.assert_array_equal(answer["output"], np.full(4, 4, np.float32))

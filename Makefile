@@ -256,6 +256,9 @@ bench-planner-peers: $(VENV)/.dev .venv-peers/autoparallel/.made ## Our planners
 bench-engine: $(VENV)/.demo ## The engine's own time per call; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.engine
 
+bench-order: $(VENV)/.demo ## Every queue discipline on every simulated workload: p50, p99 and p99.9 (20 minutes); the last line is JSON
+	$(BIN)/python -m benchmarks.focused.order --page docs/benchmarks/order.md
+
 bench-calls: $(VENV)/.demo ## How many functions a request calls in the server; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.calls
 

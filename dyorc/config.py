@@ -23,6 +23,9 @@ HeaderName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$"), After
 """In any case; kept in lower case."""
 
 
+QueueDisciplineName: TypeAlias = Literal["oldest_request", "oldest_call", "least_attained", "least_slack", "shortest_remaining"]
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")  # `dyorc.settings.settings_text` knows the docstrings
 
@@ -77,6 +80,10 @@ class EngineConfig(_Section):
     """Time limit of a request that sets none."""
     max_overtaking_s: float = Field(default=30.0, gt=0)
     """Up to this much later, a request may still overtake another of its tenant, by its priority or its deadline."""
+    queue_discipline: QueueDisciplineName = "oldest_request"
+    """Which call of a tenant goes first where priorities and deadlines leave it open: of the request that came first; the call
+    that has been ready for longest; of the request that has had the least of replicas' time; that still needs the most, or the
+    least."""
     max_determinism_checks: int = Field(default=3, ge=0)
     """This many first requests of each workflow are run again against their journal."""
     max_untaken_parts: int = Field(default=16, ge=1)

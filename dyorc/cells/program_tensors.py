@@ -116,7 +116,7 @@ class ProgramInputs:
         return inbox.read(headers, frames, holders)[0]
 
     def _device_column(self, column: tuple[TensorRef, ...], inbox: Inbox | None) -> Rows:
-        """Returns an input of which calls may lie on a device; the others are on the host."""
+        """Returns an input whose calls may lie on a device; the others are on the host."""
         devices = self._tensors.devices
         if devices is None or all(tensor.holder != ON_DEVICE for tensor in column):
             return self._column(column, inbox)

@@ -39,9 +39,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def simulate_one(
     context: typer.Context,
     workload: Annotated[
-        str, typer.Option(help="guard, cascade, router, halting, fanout, agent, nested, coin, captions, chat or relay.")
+        str, typer.Option(help="guard, cascade, router, halting, fanout, agent, nested, coin, mixture, captions, chat or relay.")
     ] = "guard",
-    policy: Annotated[str, typer.Option(help="timer, timer:SECONDS, greedy, hold, speculate or oracle.")] = "speculate",
+    policy: Annotated[
+        str, typer.Option(help="timer, timer:SECONDS, greedy, hold, speculate, speculate:DISCIPLINE or oracle.")
+    ] = "speculate",
     rate: Annotated[float | None, typer.Option(callback=finite, min=0.001, help="Requests a second on average.")] = None,
     load: Annotated[
         float | None, typer.Option(callback=finite, min=0.001, help="Rate as a fraction of saturation; 0.5 if neither is given.")

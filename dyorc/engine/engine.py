@@ -43,6 +43,7 @@ from dyorc.engine.guessing.prediction import Predictor
 from dyorc.engine.guessing.speculation import Speculator
 from dyorc.engine.interfaces import Scheduling
 from dyorc.engine.model.tree_walks import queued_programs
+from dyorc.engine.queue_disciplines import call_placer
 from dyorc.engine.scheduling.scheduler import Scheduler
 from dyorc.engine.tallies import EffectsGivenUp, ModelStatistics
 from dyorc.engine.tasks.task_runner import TaskRunner
@@ -84,7 +85,7 @@ class Engine:
         self.config = config
         self._host = host or Host()
         self.speculator = Speculator(config.speculation, predictor, self._host.statistics)
-        context = EngineContext(config, self.speculator, self._host)
+        context = EngineContext(config, self.speculator, self._host, call_placer(config))
         self.turn, self.timers, self.leases = context.turn, context.timers, context.leases
         self._deployed = deployed
         self.scheduler = make_scheduler(context, deployed)

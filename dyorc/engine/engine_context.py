@@ -11,6 +11,7 @@ from dyorc.engine.engine_statistics import EngineStatistics
 from dyorc.engine.events import ReplicasWanted
 from dyorc.engine.guessing.speculation import Speculator
 from dyorc.engine.interfaces import StepMonitor
+from dyorc.engine.queue_disciplines import CallPlacer
 from dyorc.engine.timers import Timers
 from dyorc.engine.turn import Turn
 from dyorc.scaling.model import Observer
@@ -107,11 +108,13 @@ class EngineContext:
         turn: Where the halves meet.
         leases: Which blocks of memory are still needed.
         speculator: Counts and limits guesses.
+        placer: Gives calls their places; None: a call has the place of its request.
     """
 
     config: EngineConfig
     speculator: Speculator
     host: Host
+    placer: CallPlacer | None = None
     turn: Turn = field(default_factory=Turn)
     timers: Timers = field(default_factory=Timers)
     leases: BlockLeases = field(default_factory=BlockLeases)

@@ -148,6 +148,7 @@ class SimulationResult:
     seed: int
     p50_ms: float
     p99_ms: float
+    p999_ms: float
     mean_ms: float
     mean_batch_size: float
     device_time_per_request_ms: float
@@ -174,7 +175,7 @@ def measure(ledger: Ledger, speculator: Speculator, replicas: Mapping[str, int],
         run: The first fields of `SimulationResult`, which say what was run.
     """
     latencies_ms = np.asarray(ledger.latencies_ns) / _NS_PER_MS
-    p50_ms, p99_ms = np.percentile(latencies_ms, (50, 99))
+    p50_ms, p99_ms, p999_ms = np.percentile(latencies_ms, (50, 99, 99.9))
     accounts = ledger.programs.values()
     device_ns = sum(account.device_ns for account in accounts)
     num_calls = sum(account.num_calls + account.num_wasted for account in accounts)
@@ -183,6 +184,7 @@ def measure(ledger: Ledger, speculator: Speculator, replicas: Mapping[str, int],
         num_replicas=sum(replicas.values()),
         p50_ms=_rounded(p50_ms),
         p99_ms=_rounded(p99_ms),
+        p999_ms=_rounded(p999_ms),
         mean_ms=_rounded(latencies_ms.mean()),
         mean_batch_size=_ratio(num_calls, sum(account.num_batches for account in accounts)),
         device_time_per_request_ms=_ratio(device_ns / _NS_PER_MS, len(latencies_ms)),

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias, get_args
 
 from dyorc.authoring.program import Program
-from dyorc.config import EngineConfig, SpeculationConfig
+from dyorc.config import EngineConfig, QueueDisciplineName, SpeculationConfig
 from dyorc.engine.engine import Engine
 from dyorc.errors import InvalidInputError
 from dyorc.simulation.plain_evaluation import OraclePredictor
@@ -14,13 +14,15 @@ from dyorc.simulation.timer_batching import TimerScheduler
 MakeEngine: TypeAlias = Callable[[Sequence[Program], int], Engine]
 """Makes an engine from programs and a seed."""
 
+DISCIPLINES: tuple[str, ...] = get_args(QueueDisciplineName)
+"""The queue disciplines, by their names in the settings."""
 ORACLE = "oracle"
 """The policy that the others are compared with."""
 
 
-def _config(*, hold: bool = True, speculation: SpeculationConfig = SpeculationConfig()) -> EngineConfig:  # noqa: B008 (frozen)
+def _config(*, speculation: SpeculationConfig = SpeculationConfig(), **options: Any) -> EngineConfig:  # noqa: B008 (frozen)
     """Returns the engine's defaults, except that long queues are not refused, so that results show them."""
-    return EngineConfig(max_requests=2**31, request_timeout_s=1e7, hold=hold, speculation=speculation)
+    return EngineConfig(max_requests=2**31, request_timeout_s=1e7, speculation=speculation, **options)
 
 
 _NO_GUESSES = SpeculationConfig(enabled=False)
@@ -36,9 +38,13 @@ def holding_engine(programs: Sequence[Program], seed: int) -> Engine:
     return Engine(_config(speculation=_NO_GUESSES), programs)
 
 
-def speculating_engine(programs: Sequence[Program], seed: int) -> Engine:
-    """Makes the engine as it serves."""
-    return Engine(_config(), programs)
+def speculating_engine(programs: Sequence[Program], seed: int, **options: Any) -> Engine:
+    """Makes the engine as it serves.
+
+    Args:
+        options: Other values of its settings than the defaults.
+    """
+    return Engine(_config(**options), programs)
 
 
 def oracle_engine(programs: Sequence[Program], seed: int) -> Engine:
@@ -63,17 +69,23 @@ POLICIES: dict[str, MakeEngine] = {
 
 
 def policy(name: str) -> MakeEngine:
-    """Returns what makes the engine of the policy called `name`. ``timer:0.05`` is `timer` with a wait of 0.05 s.
+    """Returns what makes the engine of the policy called `name`. ``timer:0.05`` is `timer` with a wait of 0.05 s, and
+    ``speculate:least_slack`` is `speculate` with that queue discipline.
 
     Raises:
         InvalidInputError: If the policy is unknown.
     """
     if name in POLICIES:
         return POLICIES[name]
-    kind, _, wait_s = name.partition(":")
+    kind, _, rest = name.partition(":")
+    if kind == "speculate" and rest in DISCIPLINES:
+        return partial(speculating_engine, queue_discipline=rest)
     try:
         if kind == "timer":
-            return partial(timer_engine, wait_s=float(wait_s))
+            return partial(timer_engine, wait_s=float(rest))
     except ValueError:
         pass
-    raise InvalidInputError(f"there is no policy {name!r}; there are {', '.join(POLICIES)}, and timer:SECONDS")
+    raise InvalidInputError(
+        f"there is no policy {name!r}; there are {', '.join(POLICIES)}, timer:SECONDS, and speculate:DISCIPLINE with one of "
+        f"{', '.join(DISCIPLINES)}"
+    )

@@ -126,9 +126,7 @@ def page_of(card: Card, day: datetime.date) -> str:
     num_faults = sum(row["times"] for figures in shapes.values() for row in figures["faults"].values())
     num_requests = sum(figures["requests"] for figures in shapes.values())
     violations = violations_of(card)
-    verdict = (
-        f"**{len(violations)} figures are beyond their bounds**, below." if violations else "**No figure is beyond its bound.**"
-    )
+    verdict = f"**Beyond their bounds: {len(violations)}**, below." if violations else "**No figure is beyond its bound.**"
     skipped = [f"* {shape}: skipped: {reason}" for shape, reason in card["skipped"].items() if shape not in shapes]
     lines = [
         f"# Storm of {day}",

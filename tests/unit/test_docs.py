@@ -46,6 +46,7 @@ def test_a_wrong_default_is_found(right: str, wrong: str, setting: str) -> None:
 
 
 _CHOSEN_LATER = {
+    "CELLS__DEVICE_BYTES": "a quarter of its memory",
     "GATEWAY__GRPC_PORT": "the port after HTTP's",
     "TELEMETRY__TRACES__PROTOCOL": "grpc",
     "TRANSPORT__ARENA_BYTES": "half of `/dev/shm`",

@@ -1,6 +1,7 @@
 """What the scheduler knows about a request: priority, tenant, budget for guesses."""
 
 from collections.abc import Callable, Hashable
+from typing import TypeAlias
 
 import msgspec
 
@@ -43,6 +44,10 @@ class QueueOrder(msgspec.Struct, frozen=True, order=True, gc=False):
         return cls(0, due_ns, deadline_ns, arrival)
 
 
+WorkMark: TypeAlias = tuple[str, str, int]
+"""What the work that follows a call is learned by: workflow, program, and how many calls its request has made, in bits."""
+
+
 class RequestContext(msgspec.Struct, eq=False, gc=False):
     """What all calls of one request share: their tenant, how urgent they are, what they may waste on guesses.
 
@@ -60,6 +65,9 @@ class RequestContext(msgspec.Struct, eq=False, gc=False):
         facts: Returns what is known of it besides; None: nothing.
         info: What code may know of it, once that was asked for.
         keeper: Gets its journal when it ends; None: nothing does.
+        may_lag: Whether its calls may be due later than `order` says: its deadline is not near.
+        attained_ns: The time that replicas have spent on it, if there is a queue discipline.
+        marks: For its first calls, `attained_ns` when they became ready; None without a discipline, or before the first.
         can_be_dropped: Whether the request may be failed because it will be late: it is not answered and has had no effect.
     """
 
@@ -77,6 +85,9 @@ class RequestContext(msgspec.Struct, eq=False, gc=False):
     info: RequestInfo | None = None
     keeper: JournalKeeper | None = None
     can_be_dropped: bool = True
+    may_lag: bool = True
+    attained_ns: int = 0
+    marks: list[tuple[WorkMark, int]] | None = None
 
     def request_info(self) -> RequestInfo:
         """Returns what code may know of the request; always the same object."""

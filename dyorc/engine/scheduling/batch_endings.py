@@ -45,6 +45,7 @@ class BatchEndings:
         retrying: RetryPolicy,
     ) -> None:
         self._turn = context.turn
+        self._placer = context.placer
         self._timers = context.timers
         self._leases = context.leases
         self._pools = pools
@@ -78,6 +79,8 @@ class BatchEndings:
             self._residents.batch_done(process, pool, batch.calls, event.outputs)
         if batch.calls[0].is_suspect and (batch.ongoing is None or not batch.ongoing.is_cancelled):  # it is alone
             self._retrying.clear_suspect(batch.calls[0], pool)
+        if self._placer is not None and batch.ongoing is None:
+            self._placer.batch_done(batch.calls, event.execute_s)
         self._turn.ended.append(CallsDone(batch.calls, event.outputs))
 
     def _discard_results(self, event: BatchDone) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
+from dyorc.core.request import shadow_name
 from dyorc.core.tensor import BlockId, TensorRef
 from dyorc.engine.actions import ReplaceReplica
 from dyorc.engine.engine_context import EngineContext
@@ -60,6 +61,7 @@ class Scheduler:
         config = self._config = context.config
         self._statistics = context.host.statistics
         self._turn = context.turn
+        self._placer = context.placer
         self._timers = context.timers
         self._leases = context.leases
         self._crash_suspects = context.host.crash_suspects
@@ -118,6 +120,9 @@ class Scheduler:
             case WorkflowRemoved(workflow=workflow):
                 for part in workflow.reachable_workflows():
                     self._appraiser.forget(part)
+                if self._placer is not None:
+                    for name in (workflow.name, shadow_name(workflow.name)):
+                        self._placer.forget(name)
 
     def _new_pool(self, program: Program) -> ReplicaPool:
         return ReplicaPool(program, self._statistics.of_program(program.name), self._config)
@@ -222,7 +227,7 @@ class Scheduler:
             self._turn.touched[call.callee.name] = None
         else:
             pool.loop_ratio.call_submitted(call, now_ns)
-            call.order = call.context.order
+            call.order = call.context.order if self._placer is None else self._placer.place(call, now_ns)
             self._enqueue(call, pool)
 
     def submit_all(self, calls: Sequence[Call]) -> None:
@@ -241,7 +246,7 @@ class Scheduler:
                 self.submit(call)
                 continue
             call.submitted_ns, call.expected_ns = now_ns, expected_ns
-            call.order = call.context.order
+            call.order = call.context.order if self._placer is None else self._placer.place(call, now_ns)
             if call.blocks:
                 self._turn.queued.append(call)
             certain.append(call)
@@ -280,7 +285,7 @@ class Scheduler:
         """Makes certain a guess that has not run yet."""
         pool = self.pools[call.callee.name]
         pool.guesses_of(call).withdraw(call)
-        call.order = call.context.order
+        call.order = call.context.order if self._placer is None else self._placer.place(call, self._turn.now_ns)
         self._enqueue(call, pool)
 
     def task_ended(self, workflow: Workflow, duration_ns: int) -> None:

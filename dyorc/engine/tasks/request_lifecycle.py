@@ -77,6 +77,7 @@ class RequestLifecycle:
             terms,
             event.facts,
             keeper=event.keeper,
+            may_lag=deadline_ns > now_ns + self._max_overtaking_ns // 3,
         )
         request = Request(request_id, context, now_ns)
         request.waits_for_effects = workflow.wait_for_effects or terms.waits_for_effects
@@ -223,6 +224,8 @@ class RequestLifecycle:
         request.context.round.add_time(took_ns)
         if error is None:
             record.count_answer(took_ns, now_ns)
+            if (placer := self._context.placer) is not None:
+                placer.request_answered(request.context)
         elif isinstance(error, DeadlineError | RequestCancelledError):
             self._statistics.count_unanswered(record.name, error.code, took_ns, now_ns)
         else:

@@ -64,6 +64,8 @@ def record_call(kind: str, callee: Callee, args: tuple[Any, ...], kwargs: Mappin
     if recorder is None:
         raise RuntimeError(f"{kind} {callee.name!r} was called outside a workflow; run it with dyorc.run({callee.name}, ...)")
     try:
+        if not kwargs and len(args) == callee.signature.num_by_place:  # most calls: nothing is to be sorted
+            return recorder.call(callee, args, ())
         tensors, statics, streams = callee.signature.bind_call(args, kwargs)
         return recorder.call(callee, tensors, statics, streams)
     except InvalidInputError as error:

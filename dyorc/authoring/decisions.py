@@ -142,8 +142,7 @@ def choose(ref: Ref, key: Callable[[Any], Any] = lambda value: value, *, likely:
 
 
 def _record(decision: Decision) -> Decision:
-    made = decisions_made.get()
-    if made is not None:
+    if (made := decisions_made.get()) is not None:
         made.append(decision)
     return decision
 

@@ -364,7 +364,7 @@ class Signature:
         return tuple(at for at, spec in enumerate(self.inputs) if spec.is_consumed)
 
     @cached_property
-    def _num_by_place(self) -> int:
+    def num_by_place(self) -> int:
         """How many arguments make a call whose parameters are all inputs, in their order; -1 if some are not."""
         return -1 if self.statics or self.streams else len(self.parameters)
 
@@ -414,7 +414,7 @@ class Signature:
         Raises:
             InvalidInputError: If one is missing, unknown or given twice, or a static has another type.
         """
-        if len(args) == self._num_by_place and not kwargs:
+        if len(args) == self.num_by_place and not kwargs:
             return args, (), ()
         if len(args) > len(self.parameters):
             raise InvalidInputError(f"{self.owner} takes {len(self.parameters)} arguments, {len(args)} were given")

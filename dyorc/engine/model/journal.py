@@ -21,7 +21,7 @@ from dyorc.authoring.decisions import Decision, DecisionSite
 from dyorc.authoring.exact_values import exact
 from dyorc.authoring.ref import Ref
 from dyorc.core.tensor import BlockId
-from dyorc.engine.model.futures import FAILED, Argument, Future, Outcome, read_ref
+from dyorc.engine.model.futures import FAILED, Argument, Future, Outcome, read_refs
 from dyorc.engine.model.program_call import Call
 from dyorc.errors import DyOrcError, WorkflowError, text_of, traceback_of, type_name
 
@@ -96,7 +96,7 @@ class BranchPoint:
         else:
             token = current_recorder.set(None)  # a predicate is a function of its value and calls nothing
             try:
-                outcome = self.decision.decide(read_ref(self.decision.ref))
+                outcome = self.decision.decide(read_refs((self.decision.ref,))[0])
                 self.outcome = outcome if type(outcome) is bool else exact(outcome)
             except DyOrcError as error:
                 self.error = error

@@ -128,7 +128,10 @@ class Task:
     def inputs(self) -> list[Ref]:
         """Returns its arguments, as its own code sees them."""
         group = self.callee.signature.input_group
-        return [Ref(argument.future, group, argument.field, argument.views) for argument in self.arguments]
+        refs: list[Ref] = []
+        for argument in self.arguments:  # a comprehension would be another call, for each task
+            refs.append(Ref(argument.future, group, argument.field, argument.views))
+        return refs
 
     def entries(self) -> Iterator[Entry]:
         """Yields the calls and tasks it asked for, on all branches that are not cut off."""

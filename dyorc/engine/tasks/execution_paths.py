@@ -18,7 +18,7 @@ from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.stream import END_OF_STREAM, NextPart, Stream
 from dyorc.authoring.workflow import Workflow
 from dyorc.core.request import RequestInfo
-from dyorc.engine.model.futures import FAILED, PENDING, READY, Argument, Outcome, read_array, read_ref, read_refs
+from dyorc.engine.model.futures import FAILED, PENDING, READY, Argument, Outcome, read_array, read_refs
 from dyorc.engine.model.journal import BranchPoint, Entry, StepInterrupted, StreamPart
 from dyorc.engine.model.part_list import PartList, StreamArgument
 from dyorc.engine.model.request_tree import Task
@@ -213,7 +213,7 @@ class ExecutionPath:
                     return self._misuse(f"awaits a Ref {OF_ANOTHER}")
                 if wanted.outputs.has_residents and (why := refusal_to_read(wanted, "awaits")):
                     return self._misuse(why)
-                return self._values((wanted,)) or self._failure((wanted,)) or (read_ref(wanted),)
+                return self._values((wanted,)) or self._failure((wanted,)) or (read_refs((wanted,))[0],)
             case Gather(refs=refs):
                 for ref in refs:
                     if ref.future.owner is not self._owner:

@@ -10,6 +10,7 @@ from typing import Final
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticValue, check_all
 from dyorc.authoring.workflow import Workflow
+from dyorc.core.tensor import TensorRef
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import PartTaken
 from dyorc.engine.interfaces import Dispatcher
@@ -437,7 +438,10 @@ class TaskRunner:
                 self._endings.fail(task, argument.future.error)
                 return
         try:
-            tensors = tuple([argument.resolve() for argument in task.result])
+            resolved: list[TensorRef] = []
+            for argument in task.result:
+                resolved.append(argument.resolve() if argument.views else argument.future.tensors[argument.field])
+            tensors = tuple(resolved)
             check_all(task.callee.signature.outputs.tensors, tensors, task.callee.returned)
         except Exception as error:  # a view or a shape that does not fit fails this task alone
             self._endings.fail(task, WorkflowError(f"{error}"))

@@ -23,6 +23,7 @@ one batch of requests before the next has a lower p99. And two cores leave littl
 _MORE = """* [On the processor](benchmarks/processor.md) and [on emulated accelerators](benchmarks/accelerators.md): every figure,
   each loss and its reason, versions, how to read the tables.
 * [Focused measurements](benchmarks/focused.md): the cost of a request, guessing, tensors, endurance, cold starts.
+* [Order of calls](benchmarks/order.md): tails under each queue discipline, in the simulator.
 * [How the benchmark is made](decisions/0017-the-benchmark.md), and the [oracle](decisions/0016-the-oracle-line.md) that knows
   every outcome."""
 _HOW = """    make peers        # installs each peer into an environment of its own, in .venv-peers/

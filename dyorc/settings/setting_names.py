@@ -80,7 +80,8 @@ def suggestion(path: KeyPath) -> str:
     if not candidates and (close := get_close_matches(name, siblings, n=1)):
         candidates = [dotted((*above, *close))]
     if not candidates:
-        candidates = [dotted(place) for place in SETTINGS if place[-1] in get_close_matches(name, _all_names(), n=1)]
+        close = get_close_matches(name, _all_names(), n=1)
+        candidates = [dotted(place) for place in SETTINGS if place[-1] in close]
     return f" (did you mean {' or '.join(candidates[:_NUM_SUGGESTIONS])}?)" if candidates else ""
 
 

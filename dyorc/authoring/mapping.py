@@ -1,6 +1,7 @@
 """`dyorc.map`: one call of a program or workflow for each item, made together."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 from typing import Any
 
 from dyorc.authoring.context import current_recorder
@@ -11,11 +12,14 @@ from dyorc.authoring.stream import Stream
 from dyorc.authoring.workflow import Workflow
 from dyorc.errors import InvalidInputError
 
+_NONE_LEFT = object()
+
 
 def map_calls(callee: Program | Workflow, /, *items: Iterable[Any], **shared: Any) -> list[Any]:
     """Calls a program or workflow once for each item; does not wait: ``lines = dyorc.map(read, [page[box] for box in boxes])``.
 
-    It is the list ``[callee(item, **shared) for item in items]``, and costs less: what the calls share is looked at once.
+    It is the list ``[callee(item, **shared) for item in items]``, and costs less: what the calls share is looked at once. Items of
+    an iterator are taken one by one as their calls are made, as in that list: it may use the same array for each.
 
     Args:
         items: A Ref, an array or another value for each call. An array gives its rows. With several iterables, a call gets one
@@ -29,7 +33,8 @@ def map_calls(callee: Program | Workflow, /, *items: Iterable[Any], **shared: An
         RuntimeError: If no workflow is running.
         TypeError: If it is given something else to call.
         WorkflowError: If items cannot be gone through, are not equally many, or do not fit. Calls for the items before one that
-            does not fit have been made.
+            does not fit have been made. An item of a wrong type or shape fails its own call.
+        WorkflowLimitError: If there are more items than a request may make calls.
     """
     if not isinstance(callee, Program | Workflow):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"dyorc.map calls a program or a workflow, got {type(callee).__name__} {callee!r}")
@@ -37,10 +42,14 @@ def map_calls(callee: Program | Workflow, /, *items: Iterable[Any], **shared: An
     if recorder is None:
         raise RuntimeError(f"dyorc.map({callee.name}, ...) was called outside a workflow; run one with dyorc.run(workflow, ...)")
     try:
+        _check_items(callee, items)
+        signature = callee.signature
+        if not all(map(_is_whole, items)):
+            return [recorder.call(callee, *signature.bind_call(row, shared)) for row in _drawn(callee, items)]
         rows = _rows_of(callee, items)
         if not rows:
             return []
-        signature, num_items = callee.signature, len(items)
+        num_items = len(items)
         are_tensors = len(signature.parameters) >= num_items and not signature.streams
         if are_tensors and all(isinstance(each, TensorSpec) for each in signature.parameters[:num_items]):
             tensors, statics, _ = signature.bind_call(rows[0], shared)
@@ -51,28 +60,52 @@ def map_calls(callee: Program | Workflow, /, *items: Iterable[Any], **shared: An
         raise recorder.mistake(error) from None
 
 
+def _check_items(callee: Program | Workflow, items: tuple[Iterable[Any], ...]) -> None:
+    """Raises InvalidInputError if there are no items to go through."""
+    if not items:
+        raise InvalidInputError(f"dyorc.map of {callee!r}: no items were given; expected an iterable with an item for each call")
+    for at, given in enumerate(items):
+        if isinstance(given, Ref | Stream):
+            instead = "await it, or pass a list of its rows, as [ref[at] for at in range(num_rows)]"
+            raise InvalidInputError(
+                f"dyorc.map of {callee!r}: items {at} are of type {type(given).__name__}, expected a list; {instead}"
+            )
+        try:
+            iter(given)
+        except TypeError:
+            raise InvalidInputError(
+                f"dyorc.map of {callee!r}: items {at} are of type {type(given).__name__}, expected a list, or an array with rows"
+            ) from None
+
+
+def _is_whole(given: Iterable[Any]) -> bool:
+    """Returns whether items are all there, and stay what they are while calls are made."""
+    return isinstance(given, list | tuple) or hasattr(given, "__array__")
+
+
 def _rows_of(callee: Program | Workflow, items: tuple[Iterable[Any], ...]) -> list[tuple[Any, ...]]:
     """Returns the items of each call.
 
     Raises:
-        InvalidInputError: If there are none to go through, or not equally many.
+        InvalidInputError: If there are not equally many.
     """
-    if not items:
-        raise InvalidInputError(f"dyorc.map of {callee!r}: no items were given; expected an iterable with an item for each call")
-    columns: list[list[Any]] = []
-    for at, given in enumerate(items):
-        if isinstance(given, Ref | Stream):
-            instead = "await it, or pass a list of its parts, as [ref[at] for at in range(8)]"
-            raise InvalidInputError(
-                f"dyorc.map of {callee!r}: items {at} are a {type(given).__name__}, expected a list; {instead}"
-            )
-        try:
-            columns.append(list(given))
-        except TypeError:
-            raise InvalidInputError(
-                f"dyorc.map of {callee!r}: items {at} are a {type(given).__name__}, expected a list, or an array with rows"
-            ) from None
+    columns = [list(given) for given in items]
     numbers = [len(column) for column in columns]
     if len(set(numbers)) > 1:
         raise InvalidInputError(f"dyorc.map of {callee!r}: there are {numbers} items, expected equally many of each")
     return list(zip(*columns, strict=True))
+
+
+def _drawn(callee: Program | Workflow, items: tuple[Iterable[Any], ...]) -> Iterator[tuple[Any, ...]]:
+    """Yields the items of each call, taken one by one.
+
+    Raises:
+        InvalidInputError: If there are not equally many.
+    """
+    for number, row in enumerate(zip_longest(*items, fillvalue=_NONE_LEFT)):
+        if any(item is _NONE_LEFT for item in row):
+            ended = [at for at, item in enumerate(row) if item is _NONE_LEFT]
+            raise InvalidInputError(
+                f"dyorc.map of {callee!r}: of items {ended} there are only {number}, of others more; expected equally many of each"
+            )
+        yield row

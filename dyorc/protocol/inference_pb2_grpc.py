@@ -207,7 +207,7 @@ class GRPCInferenceServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RepositoryModelLoad(self, request, context):
-        """Not supported: models are fixed when the server starts.
+        """Loads a version that is deployed, without traffic; RepositoryModelUnload takes one out.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

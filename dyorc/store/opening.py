@@ -35,7 +35,8 @@ def store_of(setting: str) -> Store:
 
             return RedisStore(setting)
         case scheme:
-            raise DefinitionError(f"the setting STORE begins with {scheme + '://'!r}, expected sqlite:///path or redis://host/0")
+            kind = f"has the scheme {scheme!r}" if scheme else "is no URL"
+            raise DefinitionError(f"DYORC_STORE {kind}, expected sqlite:///path or redis://host/0")
 
 
 def shown_name_of(setting: str) -> str:

@@ -54,3 +54,31 @@ async def test_who_does_not_speak_http2_is_disconnected(sent: bytes, monkeypatch
         async with oip_grpc.connected(stack.grpc_address) as stub:  # others are served
             answer = oip_grpc.outputs_of(await stub.ModelInfer(oip_grpc.request("quadruple", {"x": np.ones(4, np.float32)})))
     np.testing.assert_array_equal(answer["output"], np.full(4, 4, np.float32))
+
+
+async def test_too_much_metadata_fails_its_own_call_alone() -> None:
+    pytest.importorskip("dyorc.gateway.grpc.http2_server")
+    async with running([arithmetic.quadruple], gateway=_OWN, grpc=True) as stack, oip_grpc.connected(stack.grpc_address) as stub:
+        request = oip_grpc.request("quadruple", {"x": np.ones(4, np.float32)})
+        error = await oip_grpc.refused(stub.ModelInfer(request, metadata=(("x-much", "a" * 20_000),)))
+        assert error.status == "RESOURCE_EXHAUSTED"  # a connection that ends is UNAVAILABLE
+        assert "expected at most 16384" in error.text
+        np.testing.assert_array_equal(oip_grpc.outputs_of(await stub.ModelInfer(request))["output"], np.full(4, 4, np.float32))
+
+
+async def test_a_flood_of_window_updates_is_cut_off() -> None:
+    pytest.importorskip("dyorc.gateway.grpc.http2_server")
+    async with running([arithmetic.quadruple], gateway=_OWN, grpc=True) as stack:
+        host, _, port = stack.grpc_address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+        update = bytes([0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 0, 0, 1])
+        with pytest.raises(OSError):  # as soon as it is cut off
+            async with asyncio.timeout(TIMEOUT_S):
+                while True:
+                    writer.write(1000 * update)
+                    await writer.drain()
+        writer.close()
+        async with oip_grpc.connected(stack.grpc_address) as stub:
+            answer = oip_grpc.outputs_of(await stub.ModelInfer(oip_grpc.request("quadruple", {"x": np.ones(4, np.float32)})))
+    np.testing.assert_array_equal(answer["output"], np.full(4, 4, np.float32))

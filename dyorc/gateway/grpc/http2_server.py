@@ -30,14 +30,21 @@ _MAX_STREAMS = 1024
 """Concurrent calls on one connection; more wait at the client."""
 _STREAM_WINDOW_BYTES, _CONNECTION_WINDOW_BYTES = 2**20, 4 * 2**20
 _MAX_METADATA_BYTES = 16 * 2**10
+"""Of one call; with more, it is refused."""
+_MAX_READ_METADATA_BYTES = 2**16
+"""With more, the connection ends: what is not read leaves both ends with different tables of headers."""
+_FIELD_BYTES = 32
+"""What HTTP/2 counts for each field besides its name and value."""
 _MAX_UNSENT_BYTES = 2**20
 """A stream with more waits before its next message."""
+_MAX_IDLE_BYTES = 2**20
+"""A client that sends more than this without a call, its data or reading as much, sends frames that cost others time."""
 _GREETING_S, _IDLE_S, _PING_S = 10.0, 600.0, 60.0
 _RESPONSE = ((b":status", b"200"), (b"content-type", b"application/grpc"))
 _OK = ((b"grpc-status", b"0"),)
 _NO_ERROR = 0
 _SETTINGS = {3: _MAX_STREAMS, 4: _STREAM_WINDOW_BYTES, 6: _MAX_METADATA_BYTES}
-_CONFIGURATION = ngh2.Configuration(auto_window_update=False, max_inbound_header_list_size=_MAX_METADATA_BYTES)
+_CONFIGURATION = ngh2.Configuration(auto_window_update=False, max_inbound_header_list_size=_MAX_READ_METADATA_BYTES)
 
 
 class Http2Server:
@@ -115,6 +122,7 @@ class _Connection(asyncio.Protocol):
         self._calls: dict[int, _Stream] = {}
         self._is_paused = self._is_due = self._is_pinged = self._is_greeted = False
         self._heard_s = self._loop.time()
+        self._num_idle_bytes = 0
         self._can_send = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -152,6 +160,7 @@ class _Connection(asyncio.Protocol):
         self._heard_s, self._is_pinged = self._loop.time(), False
         try:
             self._http2.receive_data(data)
+            self._num_idle_bytes += len(data)
             for event in self._http2.events():
                 if (handle := self._handlers.get(type(event))) is not None:
                     handle(event)
@@ -162,7 +171,10 @@ class _Connection(asyncio.Protocol):
             self._transport.close()
             return
         self.flush()
-        if not self._http2.want_read and not self._http2.want_write:
+        if self._num_idle_bytes > _MAX_IDLE_BYTES:
+            _log.warning("http2_refused", error="a client sends frames without calls")
+            self._transport.abort()
+        elif not self._http2.want_read and not self._http2.want_write:
             self._transport.close()
 
     def pause_writing(self) -> None:
@@ -185,6 +197,7 @@ class _Connection(asyncio.Protocol):
             return
         if data := self._http2.data_to_send():
             self._transport.write(data)
+            self._num_idle_bytes = max(0, self._num_idle_bytes - len(data))
         self._can_send.set()
 
     async def wait_for_room(self, stream_id: int) -> None:
@@ -231,15 +244,22 @@ class _Connection(asyncio.Protocol):
 
     def _begin(self, event: Any) -> None:
         stream_id, headers = event.stream_id, event.headers
+        self._num_idle_bytes = 0
         arrived_ns = time.monotonic_ns()
         path = content_type = b""
+        num_bytes = 0
         for name, value in headers:
+            num_bytes += len(name) + len(value) + _FIELD_BYTES
             if name == b":path":
                 path = value
             elif name == b"content-type":
                 content_type = value
         if not content_type.startswith(b"application/grpc"):
             self._http2.send_response(stream_id, [(b":status", b"415")], end_stream=True)
+            return
+        if num_bytes > _MAX_METADATA_BYTES:
+            text = f"the metadata takes {num_bytes} bytes, expected at most {_MAX_METADATA_BYTES}"
+            self.refuse(stream_id, CallError(grpc.StatusCode.RESOURCE_EXHAUSTED, text))
             return
         if (method := self._methods.get(path.decode("latin-1"))) is None:
             text = f"there is no method {path.decode('latin-1')}"
@@ -255,6 +275,8 @@ class _Connection(asyncio.Protocol):
             self._end_input(stream_id)
 
     def _receive(self, event: Any) -> None:
+        if event.data:
+            self._num_idle_bytes = 0
         stream = self._calls.get(event.stream_id)
         if stream is None:  # it has been answered
             self.acknowledge(len(event.data), event.stream_id)

@@ -1,5 +1,8 @@
 """`dyorc.map`: a call for each item, as a list of calls would make them."""
 
+import itertools
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from jaxtyping import Float
@@ -120,7 +123,7 @@ def test_more_calls_than_a_request_may_make() -> None:
     [
         ((), "no items were given"),
         (([1], [1, 2]), r"there are \[1, 2\] items, expected equally many"),
-        ((3,), "items 0 are a int, expected a list"),
+        ((3,), "items 0 are of type int, expected a list"),
     ],
 )
 def test_wrong_items(items: tuple[object, ...], message: str) -> None:
@@ -137,8 +140,41 @@ def test_a_ref_is_no_list() -> None:
     async def mapped(x: Items) -> Row:
         return dyorc.map(double, x)[0]
 
-    with pytest.raises(WorkflowError, match="items 0 are a Ref, expected a list; await it"):
+    with pytest.raises(WorkflowError, match="items 0 are of type Ref, expected a list; await it"):
         dyorc.run(mapped, FOUR)
+
+
+@pytest.mark.parametrize("endless", [itertools.repeat(FOUR[0]), (FOUR[0] for _ in itertools.count())])
+def test_items_without_end_are_too_many(endless: Iterator[object]) -> None:
+    @dyorc.workflow
+    async def mapped(x: Row) -> Row:
+        return dyorc.map(double, endless)[0]
+
+    with pytest.raises(WorkflowLimitError, match="made more than 10000 calls"):
+        dyorc.run(mapped, FOUR[0])
+
+
+def test_an_iterator_may_give_the_same_array_again() -> None:
+    def rows() -> Iterator[np.ndarray]:
+        row = np.zeros(2, np.float32)
+        for number in range(3):
+            row[:] = number
+            yield row
+
+    @dyorc.workflow
+    async def mapped(x: Row) -> Items:
+        return np.stack(await dyorc.gather(*dyorc.map(double, rows())))
+
+    np.testing.assert_array_equal(dyorc.run(mapped, FOUR[0]), [[0, 0], [2, 2], [4, 4]])
+
+
+def test_an_iterator_that_is_longer_than_a_list() -> None:
+    @dyorc.workflow
+    async def mapped(x: Row) -> Row:
+        return dyorc.map(scale, [FOUR[0]], itertools.repeat(x))[0]
+
+    with pytest.raises(WorkflowError, match=r"of items \[0\] there are only 1, of others more"):
+        dyorc.run(mapped, FOUR[0])
 
 
 def test_what_it_calls() -> None:

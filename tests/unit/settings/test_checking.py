@@ -45,6 +45,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("gateway.port = '80'", "1: gateway.port is '80', expected a valid integer"),
         ("gateway.port = true", "1: gateway.port is True, expected a valid integer"),
         ("in_process = 1", "1: in_process is 1, expected a valid boolean"),
+        ("engine.max_overtaking_s = inf", "1: engine.max_overtaking_s is inf, expected a finite number"),
         ("workflows = 'a.py:x'", "1: workflows is 'a.py:x', expected an array"),
         ("gateway.port = 1979-05-27", "1: gateway.port is '1979-05-27', expected a valid integer"),
         ("in_process = []", "1: in_process is an array, expected a valid boolean"),

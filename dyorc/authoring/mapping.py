@@ -18,8 +18,8 @@ _NONE_LEFT = object()
 def map_calls(callee: Program | Workflow, /, *items: Iterable[Any], **shared: Any) -> list[Any]:
     """Calls a program or workflow once for each item; does not wait: ``lines = dyorc.map(read, [page[box] for box in boxes])``.
 
-    It is the list ``[callee(item, **shared) for item in items]``, and costs less: what the calls share is looked at once. Items of
-    an iterator are taken one by one as their calls are made, as in that list: it may use the same array for each.
+    It is the list ``[callee(item, **shared) for item in items]``, and costs less: what the calls share is looked at once. Items
+    of an iterator are taken one by one as their calls are made, as in that list: it may use the same array for each.
 
     Args:
         items: A Ref, an array or another value for each call. An array gives its rows. With several iterables, a call gets one
@@ -106,6 +106,6 @@ def _drawn(callee: Program | Workflow, items: tuple[Iterable[Any], ...]) -> Iter
         if any(item is _NONE_LEFT for item in row):
             ended = [at for at, item in enumerate(row) if item is _NONE_LEFT]
             raise InvalidInputError(
-                f"dyorc.map of {callee!r}: of items {ended} there are only {number}, of others more; expected equally many of each"
+                f"dyorc.map of {callee!r}: of items {ended} there are only {number}, of others more; expected equally many"
             )
         yield row

@@ -4,6 +4,7 @@ The tests of the protocol run over both (`grpc_servers.py`).
 """
 
 import asyncio
+import contextlib
 import sys
 from typing import Any, cast
 
@@ -70,10 +71,10 @@ async def test_a_flood_of_window_updates_is_cut_off() -> None:
     pytest.importorskip("dyorc.gateway.grpc.http2_server")
     async with running([arithmetic.quadruple], gateway=_OWN, grpc=True) as stack:
         host, _, port = stack.grpc_address.rpartition(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
+        _, writer = await asyncio.open_connection(host, int(port))
         writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
         update = bytes([0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 0, 0, 1])
-        with pytest.raises(OSError):  # as soon as it is cut off
+        with contextlib.suppress(ConnectionError):  # as soon as it is cut off
             async with asyncio.timeout(TIMEOUT_S):
                 while True:
                     writer.write(1000 * update)

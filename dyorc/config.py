@@ -27,9 +27,8 @@ QueueDisciplineName: TypeAlias = Literal["oldest_request", "oldest_call", "least
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False
-    )  # `dyorc.settings.settings_text` knows the docstrings
+    # `dyorc.settings.settings_text` knows the docstrings
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class SpeculationConfig(_Section):

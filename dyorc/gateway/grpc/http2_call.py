@@ -149,8 +149,8 @@ class Http2Call:
         if len(whole) > self._max_message_bytes:
             self._refuse_size(len(whole))
         if not decompressor.eof or decompressor.unused_data:
-            what = "has more bytes behind it" if decompressor.eof else "ends early"
-            raise CallError(grpc.StatusCode.INTERNAL, f"the message is not {self._encoding.decode()}: it {what}")
+            fault = "has more bytes behind it" if decompressor.eof else "ends early"
+            raise CallError(grpc.StatusCode.INTERNAL, f"the message is not {self._encoding.decode()}: it {fault}")
         return whole
 
     def _refuse_size(self, num_bytes: int) -> NoReturn:

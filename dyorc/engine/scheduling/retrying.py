@@ -107,7 +107,12 @@ class RetryPolicy:
             self._turn.touched.update((name, None) for name, pool in pools.items() if pool.suspects.waiting)
 
     def clear_suspect(self, call: Call, pool: ReplicaPool) -> None:
-        """Clears a suspect call that has run, and frees equal calls that never lost a replica themselves."""
+        """Clears a suspect call that has run, and frees equal calls that never lost a replica themselves.
+
+        Calls count as equal if their requests are: while others of this request wait to be tried, one of them may be the cause.
+        """
+        if any(other.context is call.context for other in pool.suspects.waiting):
+            return
         self._refusals.clear(call)
         for other in pool.suspects.take_out(lambda call: not call.num_attempts and not self._refusals.is_suspect(call)):
             other.wait()

@@ -375,6 +375,26 @@ def test_suspects_of_two_programs_do_not_run_at_once_in_one_process() -> None:
     assert [batch.action.is_suspect for batch in world.in_flight.values()] == [True]
 
 
+def test_each_call_of_a_suspect_request_runs_alone() -> None:
+    @dyorc.workflow
+    async def increments(x: Vector) -> Vector:
+        return (await dyorc.gather(*dyorc.map(add_one, [x, x, x])))[0]
+
+    world = World([add_one], EngineConfig(hold=False))
+    world.join(add_one)
+    world.tell(warned(world, suspects=[5]))
+    request = world.submit(increments, [5, 0], identity=5)
+    seen: list[tuple[int, bool]] = []
+    while world.in_flight:
+        batch = world.oldest()
+        seen.append((batch.size, batch.action.is_suspect))
+        world.finish(batch)
+    world.result(request)
+    assert seen == [(1, True)] * 3, "any of them may be the one that ended the other process"
+    world.submit(increment, [5, 0], identity=5)
+    assert not world.oldest().action.is_suspect
+
+
 def test_batches_name_their_inputs_while_the_engine_is_warned() -> None:
     world = deaths().world
     world.submit(increment, [1, 0], identity="a")

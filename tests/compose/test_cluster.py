@@ -29,8 +29,11 @@ _URLS = ("http://127.0.0.1:8000", "http://127.0.0.1:8010")
 _NUM_CLIENTS = 4
 _LIMIT_S = 900.0
 """For all that is done with the cluster."""
-_READY_S = 240.0
-"""A machine that needs longer than this to start the cluster (a minute is usual) has no time left to replace its containers."""
+_READY_S = 90.0
+"""A machine that needs longer than this to start the cluster (40 to 75 s are usual) has no time to replace its containers."""
+_OVERLOADED = 80.0
+"""Percent of a minute in which processes waited for a processor. Ray gives up nodes that take 30 s to start; a cluster that does
+not start for another reason waits, and waiting takes no processor."""
 _PACKAGES = "import importlib.metadata as m\nfor d in m.distributions(): print(d.metadata['Name'] + '==' + d.version)"
 """Prints all packages that Python finds."""
 _NEXT = "dyorc:next"
@@ -55,11 +58,24 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         except engine.NoEngineError as error:
             pytest.skip(str(error))
         started_s = time.monotonic()
-        with cluster(started.within(_LIMIT_S), override=libraries, REDIS_IMAGE=images.REDIS, DYORC_TOML=str(settings)) as found:
+        files = {"REDIS_IMAGE": images.REDIS, "DYORC_TOML": str(settings)}
+        try:
+            found = stack.enter_context(cluster(started.within(_LIMIT_S), override=libraries, **files))
             found.wait_until_healthy(*GATEWAYS)
             print(f"\nready {time.monotonic() - started_s:.1f} s after `docker compose up`")
             found.wait_until_healthy(*ORCHESTRATORS)
-            yield replace(found, ready_s=time.monotonic() - started_s)
+        except AssertionError as error:
+            if (waited := _waited_for_a_processor()) > _OVERLOADED:
+                pytest.skip(f"the cluster did not start on a machine that is too slow for it ({waited:.0f} % of waits): {error}")
+            raise
+        yield replace(found, ready_s=time.monotonic() - started_s)
+
+
+def _waited_for_a_processor() -> float:
+    """Returns in what percentage of the last minute processes waited for a processor; 0 if the kernel does not say."""
+    pressure = Path("/proc/pressure/cpu")
+    match = re.search(r"^some .*avg60=([\d.]+)", pressure.read_text() if pressure.exists() else "", re.MULTILINE)
+    return float(match[1]) if match else 0.0
 
 
 @pytest.fixture
@@ -158,13 +174,13 @@ def test_containers_are_killed_under_load_and_only_connections_to_a_dead_gateway
     assert all(map(CUT.match, cut.errors)), cut.errors
 
 
-def test_the_cluster_stops_by_itself_within_the_time_that_it_is_given(running: Cluster) -> None:
-    running.leader()
-    running.wait_until_healthy(*ORCHESTRATORS, *GATEWAYS, "ray-worker", "ray-head")  # what is starting may hear no signal
+def test_the_cluster_stops_by_itself_within_the_time_that_it_is_given(quick: Cluster) -> None:
+    quick.leader()
+    quick.wait_until_healthy(*ORCHESTRATORS, *GATEWAYS, "ray-worker", "ray-head")  # what is starting may hear no signal
     started_s = time.monotonic()
-    running.compose("stop")
+    quick.compose("stop")
     print(f"\nstopped in {time.monotonic() - started_s:.1f} s")
     names = ("--format", "{{.Name}} {{.State.ExitCode}}")
-    ended = running.engine.docker("inspect", *names, *running.engine.docker("ps", "--all", "--quiet").split())
+    ended = quick.engine.docker("inspect", *names, *quick.engine.docker("ps", "--all", "--quiet").split())
     by_force = [line for line in ended.splitlines() if line.endswith(" 137")]
     assert by_force == [], "Docker killed them after stop_grace_period"

@@ -198,9 +198,7 @@ class BundleImporter(MetaPathFinder, InspectLoader):
 
 
 def compile_ahead(bundle: Bundle) -> None:
-    """Compiles the target's module, for importers in this process and in those that it forks. Code that cannot be compiled raises
-    there.
-    """
+    """Compiles the target's module, for importers in this process and in its forks. Code that cannot be compiled raises there."""
     source = bundle.modules.get(bundle.main)
     if source is None or source in _ahead:
         return

@@ -44,14 +44,11 @@ def map_calls(callee: Program | Workflow, /, *items: Iterable[Any], **shared: An
     try:
         _check_items(callee, items)
         signature = callee.signature
-        if not all(map(_is_whole, items)):
-            return [recorder.call(callee, *signature.bind_call(row, shared)) for row in _drawn(callee, items)]
-        rows = _rows_of(callee, items)
-        if not rows:
-            return []
         num_items = len(items)
         are_tensors = len(signature.parameters) >= num_items and not signature.streams
-        if are_tensors and all(isinstance(each, TensorSpec) for each in signature.parameters[:num_items]):
+        are_tensors = are_tensors and all(isinstance(each, TensorSpec) for each in signature.parameters[:num_items])
+        rows = _rows_of(callee, items) if all(map(_is_whole, items)) else _drawn(callee, items)
+        if are_tensors and isinstance(rows, list) and rows:
             tensors, statics, _ = signature.bind_call(rows[0], shared)
             rest = tensors[num_items:]
             return recorder.call_all(callee, [(*row, *rest) for row in rows] if rest else rows, statics)

@@ -108,8 +108,9 @@ class _Attempt:
     def _yield_to_us(process: subprocess.Popen[bytes]) -> None:
         """Makes a process nicer. Not left to itself: half of its time goes into imports before its own code begins.
 
-        Where Linux schedules sessions as groups, a process is nice only to others of its session, of which it has half of a core
-        even so; then its group must be nice. In the server's own session, it would use up the share of the server's group.
+        Where Linux schedules sessions as groups, a process is nice only to others of its session, and a session of its own has
+        half of a core even so; then its group must be nice. In the server's own session, it would use up the share of the
+        server's group.
         """
         own = os.getpriority(os.PRIO_PROCESS, 0)
         os.setpriority(os.PRIO_PROCESS, process.pid, min(own + _NICENESS, _NICEST))

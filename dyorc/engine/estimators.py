@@ -39,7 +39,7 @@ class Histogram:
         self.total += number * value
 
     def add_all(self, values: Iterable[int]) -> None:
-        """Counts several values, of which many are equal."""
+        """Counts several values; many are equal."""
         for value, number in Counter(values).items():
             self.add(value, number)
 

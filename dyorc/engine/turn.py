@@ -99,7 +99,7 @@ class Turn:
         restored: What needs lost tensors that are there again or, with an error, cannot be restored.
         settled: Futures whose dependents have not been notified yet.
         runnable: Waiters that have everything they waited for.
-        issued: New calls that wait for nothing. They are made ready once no waiter can go on, so that those that are alike are
+        issued: New calls that wait for nothing. They are made ready once no waiter can go on, so that calls that are alike are
             checked and queued together, whichever tasks made them.
         resumed: Lists of parts whose producers may go on, because they were read further.
         num_steps: How many steps each request has taken in this turn.

@@ -370,7 +370,7 @@ class ExecutionPath:
     def call_all(
         self, callee: Program | Workflow, rows: Sequence[Sequence[Any]], statics: tuple[StaticValue, ...]
     ) -> list[Ref | Stream]:
-        """Records calls that take no streams: those that are new and that nothing speaks against together, others one by one."""
+        """Records calls that take no streams: new ones together, if none may be refused; others one by one."""
         segment, signature = self.segment, callee.signature
         if self._cursor < len(segment.entries) or segment.end is not None or signature.consumed:
             return [self.call(callee, row, statics) for row in rows]

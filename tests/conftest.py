@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from _pytest.assertion import rewrite
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 from tests import real
 from tests.shared_folders import own_arena_folder, own_run_folder
@@ -134,6 +135,31 @@ class _Scheduling(LoadScopeScheduling):
                 self._ray_modules.append(module)
             return f"ray {self._ray_modules.index(module) % _NUM_RAYS}"
         return module if any(sign in text for sign in _TOGETHER) else nodeid
+
+    def _reschedule(self, node: WorkerController) -> None:
+        """Gives a process two tests or more, or says that there are no more.
+
+        A process begins a test when it knows the next one. xdist hands one to a process that replaces a crashed one, and waits
+        for its end before it hands out another: without this the run never ends.
+        """
+        super()._reschedule(node)
+        while self.workqueue and not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
+            self._assign_work_unit(node)
+        if not self.workqueue and not node.shutting_down:
+            node.shutdown()
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Returns the test that ran when the process crashed, and hands out the others again: xdist would run it again, too."""
+        workload = self.assigned_work.pop(node)
+        left = [(unit, test) for unit in workload.values() for test, is_over in unit.items() if not is_over]
+        if not left:
+            return None
+        unit, crashed = left[0]
+        unit[crashed] = True
+        self.workqueue.update({scope: unit for scope, unit in workload.items() if not all(unit.values())})
+        for other in self.nodes:
+            self._reschedule(other)
+        return crashed
 
 
 @functools.cache

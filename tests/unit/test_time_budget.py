@@ -45,6 +45,38 @@ def test_a_test_that_failed_before_the_end_counts(tmp_path: Path) -> None:
     assert "1 failed" in text
 
 
+_HANGS = """
+import signal, time
+
+def test_that_hangs():
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])  # as in C, where no limit of a test ends it
+    time.sleep(600)
+
+def test_that_passes():
+    pass
+"""
+_CONFTEST_OF_A_SECOND = """
+from tests.time_budget import TimeBudget
+
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(TimeBudget(0.01, 0.2))
+"""
+
+
+def test_a_test_that_hangs_is_named_has_failed_and_can_run_again(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(_CONFTEST_OF_A_SECOND)
+    (tmp_path / "test_hanging.py").write_text(_HANGS)
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-c", os.devnull, "--rootdir", str(tmp_path), "--timeout", "5"]
+    environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
+    done = subprocess.run(
+        [*command, str(tmp_path)], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 1, done.stdout
+    assert "DID NOT END: test_hanging.py::test_that_hangs" in done.stdout
+    assert "test_that_hangs" in (tmp_path / ".pytest_cache/v/cache/lastfailed").read_text()
+
+
 def test_without_a_budget_all_tests_run(tmp_path: Path) -> None:
     status, text = _run(tmp_path, "")
     assert status == 0

@@ -78,7 +78,7 @@ class CountingGraph:
 
     def replay(self) -> None:
         self._device.num_replays += 1
-        with torch.no_grad():
+        with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():  # pyright: ignore[reportPrivateUsage]
             for func, args, kwargs, result in self._operations:
                 again = func(*args, **kwargs)
                 for kept, new in zip(tree_leaves(result), tree_leaves(again), strict=True):

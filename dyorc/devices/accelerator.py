@@ -102,7 +102,7 @@ class Accelerator(Protocol):
         """
         ...
 
-    def capture(self, launches: Sequence[Callable[[], Sequence[Any]]]) -> list[DeviceGraph]:
+    def capture(self, launches: Sequence[Callable[[], Sequence[Any]]]) -> Sequence[DeviceGraph]:
         """Records what functions launch, one graph for each. Each is called a few times, first without being recorded: libraries
         choose their algorithms then. The graphs share memory, so no two may run at once.
 

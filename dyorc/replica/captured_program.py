@@ -87,7 +87,7 @@ class CapturedProgram:
     def __call__(self, **tensors: Any) -> Any:
         """Runs a batch of a known shape. Results that stay on the device are copies; others are valid until the next batch."""
         batch = list(tensors.values())
-        rows, filled = slice(None), slice(0, 0)
+        rows, filled, size = slice(None), slice(0, 0), 0
         shapes = tuple(tuple(tensor.shape) for tensor in batch)
         if self._sizes:
             num_calls = len(batch[0])

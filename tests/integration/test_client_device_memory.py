@@ -1,10 +1,12 @@
+# pyright: basic
+# The generated messages have no types.
 """The CUDA shared memory extension, on a device whose memory is files, with clients that behave and clients that do not."""
 
 import asyncio
 import base64
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from torch import Tensor
 
 import dyorc
 from dyorc.config import GatewayConfig
-from dyorc.protocol import inference_pb2 as pb
+from dyorc.protocol import inference_pb2
 from tests import oip, oip_grpc
 from tests.conformance.models import mirror
 from tests.conformance.servers import ROOT, TRITONCLIENT
@@ -24,6 +26,7 @@ from tests.counting_device import CountingDevice, counting_devices, handle_of
 from tests.integration.stack import Stack, running
 from tests.shared_folders import shared_object
 
+pb: Any = inference_pb2
 NUM = 40_000
 """How many numbers make a tensor too large to travel inline."""
 ALLOWED = GatewayConfig(port=0, drain_timeout_s=1, allow_client_shm=True)
@@ -67,7 +70,7 @@ async def register(stack: Stack, name: str, body: Any) -> httpx.Response:
 
 
 @contextlib.asynccontextmanager
-async def region(stack: Stack, num_bytes: int) -> AsyncIterator[Path]:
+async def region(stack: Stack, num_bytes: int) -> AsyncGenerator[Path]:
     """Makes memory that is registered under its own name."""
     with shared_object(bytes(num_bytes)) as path:
         answer = await register(stack, path.name, registration(path))
@@ -134,7 +137,7 @@ async def test_tritonclient_shares_memory_of_a_device(stack: Stack, devices: dic
     script = ROOT / "tests" / "conformance" / "device_memory.py"
     with shared_object(bytes(8 * NUM + 64)) as path:
         process = await asyncio.create_subprocess_exec(
-            str(TRITONCLIENT), str(script), str(stack.client.base_url).removeprefix("http://").rstrip("/"), stack.grpc_address, str(path),
+            str(TRITONCLIENT), str(script), stack.client.base_url.netloc.decode(), stack.grpc_address, str(path),
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip
         output, _ = await process.communicate()

@@ -191,6 +191,9 @@ class TransportConfig(_Section):
     machine that have mounted it."""
     arena_wait_s: float = Field(default=5.0, ge=0)
     """How long a batch's results may wait for room in the arena, tries in smaller parts included, before its requests get 503."""
+    device_bytes: int | None = Field(default=None, ge=0)
+    """What results of a replica may take on its device (`device=`), for programs on the same device in other processes; None: an
+    eighth of the device's memory; 0: results come to the host at once."""
     inline_limit_bytes: int | None = Field(default=None, ge=0)
     """Tensors up to this size travel inside messages; None: up to the size from which shared memory was measured to be
     cheaper, or 1 MiB in a cell."""

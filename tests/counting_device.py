@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 from dyorc.core.arrays import Array, numpy_to_torch, torch_to_numpy
 from dyorc.devices import known_devices
 from dyorc.errors import ConfigurationError, TransportError
+from dyorc.testing.leftovers import own_name
 
 _HOST_READS = {
     torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.item, torch.Tensor.cpu, torch.Tensor.__array__, torch.Tensor.to,
@@ -90,6 +91,15 @@ SHARED_FOLDER = Path("/dev/shm")
 """Where memory that processes share lies: a handle is the name of a file there."""
 
 
+_SUFFIX = "-on-device"
+
+
+def sweep_shared_memory() -> None:
+    """Removes what processes have left that were killed. A real device frees the memory of a process that ends."""
+    for path in SHARED_FOLDER.glob(own_name().rpartition("-")[0] + "-*" + _SUFFIX):
+        path.unlink(missing_ok=True)
+
+
 def handle_of(name: str) -> bytes:
     """Returns the handle of memory that is a file in the shared folder."""
     return name.encode().ljust(64, b"\0")
@@ -115,6 +125,26 @@ class CountingMemory:
         self._map.close()
 
 
+class CountingSharedMemory(CountingMemory):
+    """Implements `SharedMemory`: a file that this process has made."""
+
+    offset = 0
+
+    def __init__(self, device: "CountingDevice", num_bytes: int) -> None:
+        self._path = SHARED_FOLDER / (own_name() + _SUFFIX)
+        self._path.write_bytes(bytes(num_bytes))
+        self.handle = handle_of(self._path.name)
+        super().__init__(device, self.handle)
+        device.num_open -= 1
+        device.num_shared += 1
+
+    def close(self) -> None:
+        self._path.unlink()
+        self._device.num_shared -= 1
+        self._device.num_open += 1
+        super().close()
+
+
 class CountingDevice:
     """Implements `Accelerator`.
 
@@ -124,7 +154,7 @@ class CountingDevice:
         num_synchronized: Calls of `synchronize`.
         num_pinned_bytes: Bytes of pinned memory in all.
         num_cache_freed: Calls of `free_cache`.
-        num_open: Memory of other processes that is open.
+        num_open, num_shared: Memory of other processes that is open, and memory that others may open.
         num_captures, num_replays: Graphs recorded, and launched again.
         threads_of_copies: Names of the threads that began copies to the host.
     """
@@ -134,7 +164,8 @@ class CountingDevice:
         self.index = index
         self._kind = type(f"CountingTensor{index}", (CountingTensor,), {"device_index": index})
         self.total_bytes = total_bytes
-        self.num_open = 0
+        self.uuid = self.name
+        self.num_open = self.num_shared = 0
         self.reset()
 
     def reset(self) -> None:
@@ -175,6 +206,9 @@ class CountingDevice:
             graphs.append(CountingGraph(self, launch))
             self.num_captures += 1
         return graphs
+
+    def allocate_shared(self, num_bytes: int) -> CountingSharedMemory:
+        return CountingSharedMemory(self, num_bytes)
 
     def open_memory(self, handle: bytes) -> CountingMemory:
         return CountingMemory(self, handle)

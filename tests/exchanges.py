@@ -4,7 +4,7 @@ They exchange what would go over a socket: bytes that share no memory.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 from dyorc.answering.tensor_exchange import OWN, Tensors
@@ -91,7 +91,7 @@ class TensorPath:
 
 
 @contextlib.contextmanager
-def tensor_path(folder: str, *, inline_limit_bytes: int = 0, arena_bytes: int = ARENA_BYTES) -> Iterator[TensorPath]:
+def tensor_path(folder: str, *, inline_limit_bytes: int = 0, arena_bytes: int = ARENA_BYTES) -> Generator[TensorPath]:
     """Opens a producer, the orchestrator and a consumer on one node. Everything is stored by default."""
     with contextlib.ExitStack() as stack:
         producer, orchestrator, consumer = (
@@ -100,9 +100,12 @@ def tensor_path(folder: str, *, inline_limit_bytes: int = 0, arena_bytes: int = 
         )
         tensors = Tensors(orchestrator)
         tensors.open()
+        stack.callback(tensors.close)
         for end in (producer, consumer):
             tensors.join(end.holder)
-        yield TensorPath(producer, orchestrator, consumer, tensors, Inbox(consumer.routes()))
+        yield TensorPath(
+            producer, orchestrator, consumer, tensors, Inbox(stack.enter_context(contextlib.closing(consumer.routes())))
+        )
 
 
 class CopyingTier:

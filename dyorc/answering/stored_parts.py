@@ -30,11 +30,12 @@ def stored_rows(tensor: TensorRef, holder: int) -> StoredRows:
     stored_shape = tensor.shape if tensor.base is None else tensor.base
     num_items = math.prod(stored_shape)
     if not tensor.views:
-        return StoredRows(holder, tensor.block, tensor.offset, tensor.num_bytes, tensor.shape, 1, num_items)
+        return StoredRows(holder, tensor.block, tensor.offset, tensor.num_bytes, tensor.shape, 1, num_items, device=tensor.device)
     layout = layout_of(stored_shape, tensor.views)
     return StoredRows(
-        holder, tensor.block, tensor.offset, tensor.num_bytes, layout.shape, 1, num_items, layout.start, layout.strides
-    )
+        holder, tensor.block, tensor.offset, tensor.num_bytes, layout.shape, 1, num_items, layout.start, layout.strides,
+        tensor.device,
+    )  # fmt: skip
 
 
 def stored_ref(header: StoredColumn, part: Column | StoredRows, holders: Sequence[TensorHolder]) -> TensorRef:
@@ -45,5 +46,5 @@ def stored_ref(header: StoredColumn, part: Column | StoredRows, holders: Sequenc
     holder = holders[part.holder]
     return TensorRef(
         dtype=header.dtype, shape=part.shape, num_bytes=part.num_bytes, node=holder.node, holder=holder.holder_id,
-        block=part.block, offset=part.offset, data=part,
+        block=part.block, offset=part.offset, data=part, device=part.device,
     )  # fmt: skip

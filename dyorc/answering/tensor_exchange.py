@@ -348,7 +348,7 @@ class Tensors:
                         return False
                     continue
                 holder = self._holders.get(tensor.holder)
-                if holder is not None and self._routes.viewer(holder) is None:
+                if holder is not None and not self._routes.is_near(holder, tensor.block, tensor.device):
                     return False
         return True
 
@@ -470,6 +470,7 @@ def stored_refs(header: StoredColumn, holder_id: str, node: str) -> list[TensorR
                     holder=holder_id,
                     block=part.block,
                     offset=part.offset + row * part.num_bytes,
+                    device=part.device,
                 )
             )
     return refs

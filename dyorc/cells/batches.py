@@ -160,11 +160,7 @@ def _run_with_room(batch: LocalBatch, executor: ProgramExecutor, results: Progra
     if changed := [block for rows in batch.columns if isinstance(rows, DeviceRows) for block in rows.changed()]:
         for _, number in changed:
             devices.release(number)  # those who need it get a new one: its program runs again
-        message = (
-            f"program {executor.program.name!r} wrote to an input on device {accelerator.name}, which others read; "
-            f"let it write to a clone()"
-        )
-        return BatchError("InvalidInputError", message, "")
+        return BatchError("InvalidInputError", executor.device.written_text(), "")
     return result
 
 

@@ -22,7 +22,7 @@ from dyorc.transport.column_codec import ColumnHeader
 from dyorc.transport.header_codec import HeaderCodec, encode_header
 from dyorc.transport.tiers import TensorHolder
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 _CHANGES: dict[str, type[DeploymentChange]] = {"deploy": Deploy, "undeploy": Undeploy, "rollback": Rollback}
 

@@ -66,6 +66,8 @@ class TensorRef(msgspec.Struct, frozen=True, kw_only=True):
             process: its place in memory, with views resolved.
         views: Indices to apply, in order, when the bytes are gathered.
         base: Shape before `views` are applied; None if there are none.
+        device: Where its holder keeps it on a device, opaque to the engine; the block gets its bytes once they are needed on the
+            host. None: they are there.
     """
 
     dtype: DType
@@ -78,6 +80,7 @@ class TensorRef(msgspec.Struct, frozen=True, kw_only=True):
     data: Any = None
     views: tuple[Index, ...] = ()
     base: Shape | None = None
+    device: Any = None
 
     def view(self, index: Index) -> "TensorRef":
         """Returns this tensor seen through one more index. No bytes move.

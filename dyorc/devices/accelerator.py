@@ -53,6 +53,18 @@ class DeviceMemory(Protocol):
         ...
 
 
+class SharedMemory(DeviceMemory, Protocol):
+    """Memory of a device that other processes may open.
+
+    Attributes:
+        handle: What opens it there (`Accelerator.open_memory`), perhaps with other memory around it.
+        offset: Where in what they open it begins, in bytes.
+    """
+
+    handle: bytes
+    offset: int
+
+
 class Accelerator(Protocol):
     """A device. Any thread.
 
@@ -63,6 +75,11 @@ class Accelerator(Protocol):
     @property
     def name(self) -> str:
         """Its name, such as ``cuda:0``: tensors of equal names lie in the same memory."""
+        ...
+
+    @property
+    def uuid(self) -> str:
+        """Its own name, or that of the part of it that this process has: the same in all processes, and on all machines."""
         ...
 
     @property
@@ -111,6 +128,15 @@ class Accelerator(Protocol):
 
         Raises:
             Exception: What a function raises, such as the library's own error if it waits for the device.
+        """
+        ...
+
+    def allocate_shared(self, num_bytes: int) -> SharedMemory:
+        """Allocates memory that other processes on this device may open.
+
+        Raises:
+            TransportError: If the device, or the way in which its memory is allocated, does not allow it.
+            Exception: The device's library's own, if there is no memory.
         """
         ...
 

@@ -63,6 +63,17 @@ class _OpenMemory:
             self._driver.close(self._address)
 
 
+class _SharedMemory:
+    def __init__(self, driver: CudaDriver, torch: Any, device: Any, num_bytes: int) -> None:
+        self.tensor = torch.empty(num_bytes, dtype=torch.uint8, device=device)
+        self.num_bytes = num_bytes
+        with torch.cuda.device(device):
+            self.handle, self.offset = driver.export(self.tensor.data_ptr())
+
+    def close(self) -> None:
+        self.tensor = None
+
+
 class CudaAccelerator:
     """One of the devices that this process may see (`Accelerator`).
 
@@ -92,6 +103,10 @@ class CudaAccelerator:
     @property
     def name(self) -> str:
         return str(self._device)
+
+    @property
+    def uuid(self) -> str:
+        return self._loaded_driver().uuid(self._device.index)
 
     @property
     def total_bytes(self) -> int:
@@ -157,11 +172,17 @@ class CudaAccelerator:
                 graphs.append(_CudaGraph(torch, self._device, graph, results))
         return graphs
 
+    def allocate_shared(self, num_bytes: int) -> _SharedMemory:
+        return _SharedMemory(self._loaded_driver(), self._torch, self._device, num_bytes)
+
     def open_memory(self, handle: bytes) -> _OpenMemory:
+        return _OpenMemory(self._loaded_driver(), self._device, self._torch, handle)
+
+    def _loaded_driver(self) -> CudaDriver:
         with self._lock:
             if self._driver is None:
                 self._driver = CudaDriver()
-        return _OpenMemory(self._driver, self._device, self._torch, handle)
+            return self._driver
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, self._torch.cuda.OutOfMemoryError)

@@ -1,5 +1,5 @@
-"""Memory of NVIDIA's devices between processes: three functions of the driver's library, which torch does not offer for memory
-that it has not made.
+"""Memory of NVIDIA's devices between processes: functions of the driver's library that torch does not offer for memory that it
+has not made itself, or only for whole tensors.
 
 Source: CUDA Driver API, "Memory Management". The handles are those of the runtime's ``cudaIpcGetMemHandle``.
 """
@@ -49,6 +49,32 @@ class CudaDriver:
         base, num_bytes = ctypes.c_uint64(), ctypes.c_size_t()
         self._call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(num_bytes), address)
         return int(address.value), int(num_bytes.value)
+
+    def export(self, address: int) -> tuple[bytes, int]:
+        """Returns what opens memory of this process in others.
+
+        Returns:
+            The handle of the allocation around an address, and the distance from its start to the address.
+
+        Raises:
+            TransportError: If the driver refuses, as for memory of torch's expandable segments.
+        """
+        base, num_bytes = ctypes.c_uint64(), ctypes.c_size_t()
+        self._call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(num_bytes), ctypes.c_uint64(address))
+        raw = _Handle()
+        self._call("cuIpcGetMemHandle", ctypes.byref(raw), base)
+        return bytes(raw.reserved), address - int(base.value)
+
+    def uuid(self, index: int) -> str:
+        """Returns a device's own name; of a device that is split (MIG), that of this process's part.
+
+        Raises:
+            TransportError: If there is no such device.
+        """
+        device, raw = ctypes.c_int(), (ctypes.c_ubyte * 16)()
+        self._call("cuDeviceGet", ctypes.byref(device), ctypes.c_int(index))
+        self._call("cuDeviceGetUuid_v2", ctypes.byref(raw), device)
+        return bytes(raw).hex()
 
     def close(self, address: int) -> None:
         """Ends a mapping.

@@ -1,5 +1,6 @@
 """Columns of a batch that lie on a device: one tensor for all calls, or one for each call."""
 
+import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, overload
@@ -9,6 +10,7 @@ import numpy as np
 from dyorc.core.tensor import BlockId, DType, Index, Shape, expanded_index
 from dyorc.devices.accelerator import Accelerator
 from dyorc.errors import InvalidInputError
+from dyorc.transport.column_codec import Rows
 
 _DTYPES = {
     "torch.bool": DType.BOOL,
@@ -37,6 +39,12 @@ def dtype_of_tensor(tensor: Any, label: str) -> DType:
     if dtype is None:
         raise InvalidInputError(f"{label}: tensors of {tensor.dtype} cannot be sent; expected one of {sorted(_DTYPES)}")
     return dtype
+
+
+def torch_dtype(dtype: DType) -> Any:
+    """Returns torch's type of tensors of a type of the protocol."""
+    names = {value: name for name, value in _DTYPES.items()}
+    return getattr(importlib.import_module("torch"), names[dtype].removeprefix("torch."))
 
 
 def version_of(tensor: Any) -> int | None:
@@ -110,6 +118,11 @@ class DeviceRows(Sequence[Any]):
         for at, row in enumerate(rows):
             batch[(at, *[slice(0, size) for size in row.shape])] = row
         return batch
+
+    def on_host(self) -> Rows:
+        """Returns copies on the host, in pinned memory. Waits for them."""
+        arrays = self.accelerator.copy_to_host(self.rows if isinstance(self.rows, list) else [self.rows]).wait()
+        return arrays if isinstance(self.rows, list) else arrays[0]
 
     def changed(self) -> list[BlockId]:
         """Returns the blocks of tensors that were lent and written to all the same."""

@@ -21,12 +21,15 @@ class ProgramDevice:
 
     Attributes:
         accelerator: The device.
-        is_keeping: Whether results that lie on the device stay there; otherwise they come to the host at once, together.
+        is_keeping: Whether results that lie on the device stay there as they are.
+        chooses: Otherwise, whether one stays until it was copied on the device: its output's name, the tensor, and how many calls
+            it holds. The others come to the host at once, together. None: all do.
     """
 
     def __init__(self, program: Program, accelerator: Accelerator) -> None:
         self.accelerator = accelerator
         self.is_keeping = False
+        self.chooses: Callable[[str, Any, int], bool] | None = None
         self._name = program.name
         padding = program.options.pad
         self._padding = 0.0 if padding is None else padding.value
@@ -66,21 +69,26 @@ class ProgramDevice:
     # Results
 
     def keeps(self, spec: TensorSpec, part: Any) -> bool:
-        """Returns whether a result stays on the device."""
-        return self.is_keeping and is_movable(spec) and self.accelerator.holds(part)
+        """Returns whether a result has stayed on the device (`bring_back`)."""
+        return is_movable(spec) and self.accelerator.holds(part)
 
     def bring_back(self, specs: Sequence[TensorSpec], parts: Sequence[Any]) -> Sequence[Any]:
         """Returns the results of a batch. What does not stay on the device is copied to the host, all at once."""
         leaving = [
             at
             for at, (spec, part) in enumerate(zip(specs, parts, strict=True))
-            if is_movable(spec) and not self.is_keeping and self.accelerator.holds(part)
+            if is_movable(spec) and self.accelerator.holds(part) and not self._stays(spec.name, part)
         ]
         if not leaving:
             return parts
         arrays = iter(self.accelerator.copy_to_host([parts[at] for at in leaving]).wait())
         chosen = set(leaving)
         return [next(arrays) if at in chosen else part for at, part in enumerate(parts)]
+
+    def _stays(self, name: str, part: Any) -> bool:
+        if self.is_keeping or self.chooses is None:
+            return self.is_keeping
+        return self.chooses(name, part, part.shape[0] if self._is_batched and part.ndim else 1)
 
     def split(self, spec: TensorSpec, part: Any, num_calls: int, verb: str, cut_back: Callable[[Any], Any]) -> DeviceRows:
         """Returns a result that stays on the device, call by call, checked against the program's declaration.
@@ -114,6 +122,13 @@ class ProgramDevice:
         return DeviceRows(self.accelerator, [row[0] if isinstance(row, DeviceRows) else self.send(row) for row in rows])
 
     # Errors
+
+    def written_text(self) -> str:
+        """Returns the text of the error of a batch that wrote to an input that others read."""
+        return (
+            f"program {self._name!r} wrote to an input on device {self.accelerator.name}, which others read; "
+            f"let it write to a clone()"
+        )
 
     def explain(self, error: BaseException) -> str | None:
         """Returns the text of an exception that says that the device has no memory left; None if it says something else."""

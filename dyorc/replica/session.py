@@ -1,5 +1,6 @@
 """A replica at work: carries out the orchestrator's messages."""
 
+import sys
 import threading
 import time
 from collections import deque
@@ -7,10 +8,14 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
+import structlog
+
 from dyorc.config import LogsConfig
+from dyorc.devices.shared_tensors import SharedTensors
 from dyorc.errors import TransportError
 from dyorc.replica.batch_receiver import ReadyMessages
 from dyorc.replica.batch_runner import BatchRunner, RoomWait
+from dyorc.replica.executor import ProgramExecutor
 from dyorc.replica.leader_link import LeaderLink
 from dyorc.replica.ongoing_batches import OngoingBatches
 from dyorc.replica.program_copy import ProgramCopy
@@ -40,6 +45,8 @@ from dyorc.transport.staging import StagingArea
 from dyorc.transport.tensor_path import TensorExchange
 from dyorc.transport.tier_routes import Routes
 from dyorc.transport.wake_up import WakeUp
+
+_log = structlog.get_logger("dyorc.replica")
 
 
 class Ending:
@@ -100,6 +107,8 @@ class Session:
         self._ongoing: OngoingBatches | None = None
         self._wake: WakeUp | None = None
         self._is_announcing = True
+        self._devices: SharedTensors | None = None
+        self._stack = ExitStack()
 
     @property
     def busy_since_s(self) -> float | None:
@@ -113,6 +122,7 @@ class Session:
             if self._copy.is_ongoing:
                 self._wake = stack.enter_context(WakeUp())
                 stack.callback(self._copy.stop_loop)
+            self._stack = stack
             while not self._is_over(ending):
                 if not self._batches and (self._is_announcing or not self._receive()):
                     self._is_announcing = False
@@ -173,11 +183,31 @@ class Session:
             buffers = BatchBuffers().take
             inbox = Inbox(self._routes, buffers, staging.take) if staging else Inbox(self._routes, buffers)
             room_wait = RoomWait(self._wait_for_room, wait_s, exchange.holder.memory)
-            self._runner = BatchRunner(replica_id, copy.executor, inbox, exchange.outbox, room_wait, self._residents)
+            self._runner = BatchRunner(
+                replica_id, copy.executor, inbox, exchange.outbox, room_wait, self._residents, self._share_device(copy.executor)
+            )
+
+    def _share_device(self, executor: ProgramExecutor) -> SharedTensors | None:
+        """Returns what stays on the program's device; None if it has none, or nothing may stay there."""
+        config = self._exchange.config
+        if executor.device is None or config.device_bytes == 0 or sys.platform != "linux":
+            return None
+        if self._devices is None:
+            limit_bytes = self._exchange.outbox.inline_limit_bytes
+            try:
+                self._devices = SharedTensors(executor.device.accelerator, self._exchange.arena, limit_bytes, config.device_bytes)
+            except TransportError as error:
+                _log.info("device_memory_not_shared", device=executor.device.accelerator.name, error=str(error))
+                return None
+            self._stack.callback(self._devices.close)
+            self._stack.enter_context(self._exchange.share_device(self._devices))
+        return self._devices
 
     def _park(self) -> None:
         """Drops the program. Tensors in the arena stay."""
         self._runner = self._ongoing = None
+        if self._devices is not None:
+            self._devices.park()
         self._copy.park()
         self._is_announcing = True
 
@@ -193,6 +223,8 @@ class Session:
                 self._take_in(message, parts)
         if self._wake is not None and self._wake.clear() and self._ongoing is not None:
             self._ongoing.send_ready(self._link.send)
+        if self._devices is not None and frames is None and not self._batches:
+            self._devices.close_idle()
         return not self._link.is_silent
 
     def _take_in(self, message: Message, frames: Sequence[Frame]) -> None:
@@ -216,6 +248,8 @@ class Session:
         """Works for the orchestrator at the other end of the link from now on, and for no other."""
         is_another = fence != self._link.fence
         if self._link.check_fence(fence):
+            if self._devices is not None:
+                self._devices.release_all()
             if self._ongoing is None:
                 self._exchange.free_all()
             else:  # the orchestrator that welcomes a replica knows none of its batches
@@ -233,12 +267,16 @@ class Session:
         match message:
             case ReleaseBlocks(blocks=blocks):
                 for block in blocks:
+                    if self._devices is not None:
+                        self._devices.release(block)  # first: a copy to the block may be under way
                     self._exchange.arena.free(block)
             case ReleaseResidents(numbers=numbers):
                 if self._residents is not None:
                     self._residents.release(numbers)
             case Forget(holder_id=holder_id):
                 self._routes.forget(holder_id)
+                if self._devices is not None:
+                    self._devices.forget(holder_id)
             case Warm():
                 self._warm()
             case Park():

@@ -132,6 +132,7 @@ _WAYS = {
     "shm": "through shared memory",
     "zmq": "over the network (zmq)",
     "grpc": "over the network (grpc)",
+    "device": "on its device",
     "process": "that were there already",
 }
 

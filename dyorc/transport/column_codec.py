@@ -43,6 +43,25 @@ class Column(msgspec.Struct, frozen=True, array_like=True, tag=0):
     num_stacked: int = 0
 
 
+class DevicePlace(msgspec.Struct, frozen=True, array_like=True):
+    """Where calls of a column lie on a device. Their block in the arena has room for them, and gets their bytes when somebody
+    asks for them (`host_copies`).
+
+    Attributes:
+        device: The device's own name, the same in all processes.
+        handle: What opens the memory there, in other processes.
+        base: Where in that memory the part begins that its owner has allocated for results, in bytes.
+        shift: What is added to an offset in the arena to get that in this part.
+        flag: Offset in the arena, in the same block, of a byte that is 1 once the block has the bytes.
+    """
+
+    device: str
+    handle: bytes
+    base: int
+    shift: int
+    flag: int
+
+
 class StoredRows(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """Calls of a column that follow each other in a block of an arena.
 
@@ -56,6 +75,7 @@ class StoredRows(msgspec.Struct, frozen=True, array_like=True, tag=1):
         num_items: Elements of each call's tensor as it is stored.
         start: The first element of what the program sees, which is a view of the tensor if there are `strides`.
         strides: Distances in elements, one per dimension; None for the whole tensor, in C order.
+        device: Where they lie on a device; None: in the arena alone.
     """
 
     holder: int
@@ -67,6 +87,7 @@ class StoredRows(msgspec.Struct, frozen=True, array_like=True, tag=1):
     num_items: int
     start: int = 0
     strides: tuple[int, ...] | None = None
+    device: DevicePlace | None = None
 
 
 class StoredColumn(msgspec.Struct, frozen=True, array_like=True, tag=2):

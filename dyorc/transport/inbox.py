@@ -35,7 +35,7 @@ from dyorc.transport.column_codec import (
 )
 from dyorc.transport.staging import Fetch
 from dyorc.transport.tier_routes import Routes
-from dyorc.transport.tiers import HERE, MESSAGE, ByteSpan, InputMoves, TensorHolder, ViewTier
+from dyorc.transport.tiers import HERE, MESSAGE, ON_DEVICE, ByteSpan, InputMoves, TensorHolder, ViewTier
 
 
 def _allocate(num_bytes: int) -> memoryview:
@@ -135,6 +135,27 @@ class Inbox:
             at = end
         return columns
 
+    def watch(self, holder: TensorHolder, part: StoredRows) -> None:
+        """Has `check` look at the block of calls that are read on a device.
+
+        Raises:
+            InputsLostError: If it is gone.
+        """
+        span = ByteSpan(part.block, part.offset, 0)
+        tier = self._routes.viewer(holder)
+        try:
+            if tier is None:
+                raise TensorLostError(f"holder {holder.holder_id!r} is not on this node")
+            tier.view(holder, span, False)
+        except TensorLostError as error:
+            raise InputsLostError([(holder.holder_id, part.block)], str(error)) from error
+        self._viewed.append(_Viewed(tier, holder, span, False))
+        self.moves.add(ON_DEVICE, part.num_rows * part.num_bytes)
+
+    def lose(self, holder: TensorHolder, block: int) -> None:
+        """Has a holder free a block that was overwritten on its device."""
+        self._routes.lose(holder, block)
+
     def check(self) -> None:
         """Checks that everything viewed is still unchanged.
 
@@ -232,6 +253,8 @@ class Inbox:
         try:
             if tier is None:
                 return self._view_staged(holder, span, is_part=part.strides is not None)
+            if part.device is not None:
+                self._routes.fill(holder, span.block, part.device)
             is_writable = is_alone and self._is_writing and not self._is_taken(holder, span)
             view = tier.view(holder, span, is_writable)
         except TensorLostError as error:

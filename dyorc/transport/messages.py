@@ -20,7 +20,7 @@ from dyorc.transport.error_codec import PackedError
 from dyorc.transport.header_codec import HeaderCodec, encode_header
 from dyorc.transport.tiers import ByteSpan, TensorHolder
 
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 7
 
 
 class ResidentColumn(msgspec.Struct, frozen=True, array_like=True, tag=3):

@@ -13,6 +13,7 @@ from dyorc.transport.arena import Arena
 from dyorc.transport.arena_file import ArenaUsage, default_size, identity_of, usage_of
 from dyorc.transport.calibration import measure_inline_limit
 from dyorc.transport.cluster_network import NodeNetwork, serve_tensors, wire_tiers
+from dyorc.transport.host_copies import FilledSource, HostCopier, HostCopyClient, HostCopyServer
 from dyorc.transport.outbox import Outbox
 from dyorc.transport.tier_routes import PROBE_BYTES, Routes
 from dyorc.transport.tiers import ByteSpan, TensorHolder
@@ -81,6 +82,7 @@ class TensorExchange:
         self._stack = ExitStack()
         self._probe_block = 0
         self._network = network
+        self._source: FilledSource | None = None
 
     def __enter__(self) -> Self:
         """Creates the arena, and removes those of processes that were killed.
@@ -97,9 +99,10 @@ class TensorExchange:
             addresses, probe = ("", ""), None
             if self._network is not None:
                 probe = self._publish_probe()
-                source = self.arena.view()
-                stack.callback(source.close)
-                addresses = serve_tensors(self._network, source, config, stack)
+                view = self.arena.view()
+                stack.callback(view.close)
+                self._source = FilledSource(view)
+                addresses = serve_tensors(self._network, self._source, config, stack)
             self.holder = TensorHolder(self._holder_id, self._node, self.arena.name, *addresses, probe, self._memory)
             self._stack = stack.pop_all()
         return self
@@ -113,7 +116,14 @@ class TensorExchange:
         if self._is_alone:
             return Routes((own,))
         wires = () if self._network is None else tuple(wire_tiers(self._network, self.config))
-        return Routes((own, SharedMemoryTier(self._memory, self.config.arena_folder)), wires)
+        near = SharedMemoryTier(self._memory, self.config.arena_folder)
+        return Routes((own, near), wires, HostCopyClient())
+
+    def share_device(self, copier: HostCopier) -> HostCopyServer:
+        """Lets others have blocks filled that are only on this process's device, while the result is entered."""
+        if self._source is not None:
+            self._source.copier = copier
+        return HostCopyServer(self.arena.name, copier)
 
     @property
     def _memory(self) -> str:

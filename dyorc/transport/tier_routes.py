@@ -4,10 +4,13 @@ A view is always the cheapest. Between nodes, a tier's cost for n bytes is a lin
 holder, by fetching a small and a larger number of bytes from a block that every arena has for that purpose.
 """
 
+import contextlib
 import time
 from collections.abc import Sequence
 
 from dyorc.errors import TensorLostError, TransportError
+from dyorc.transport.column_codec import DevicePlace
+from dyorc.transport.host_copies import HostCopyClient
 from dyorc.transport.tiers import ByteSpan, TensorHolder, TensorTier, ViewTier
 
 PROBE_BYTES = (4096, 512 * 1024)
@@ -22,9 +25,13 @@ class Routes:
     Args:
         viewers: Tiers that copy nothing, the cheapest first.
         wires: Tiers to other nodes.
+        host_copies: Has processes of this node fill blocks that are only on a device; None: none is.
     """
 
-    def __init__(self, viewers: Sequence[ViewTier], wires: Sequence[TensorTier] = ()) -> None:
+    def __init__(
+        self, viewers: Sequence[ViewTier], wires: Sequence[TensorTier] = (), host_copies: HostCopyClient | None = None
+    ) -> None:
+        self._host_copies = host_copies
         self._viewers = viewers
         self._wires = wires
         self._costs: dict[TensorHolder, dict[str, tuple[float, float]]] = {}
@@ -35,6 +42,35 @@ class Routes:
             if tier.reaches(holder):
                 return tier
         return None
+
+    def is_near(self, holder: TensorHolder, block: int, device: DevicePlace | None) -> bool:
+        """Returns whether a block can be read in place at once: it is on this node, and not only on a device."""
+        tier = self.viewer(holder)
+        if tier is None or device is None:
+            return tier is not None
+        try:
+            return _is_filled(tier, holder, block, device)
+        except TransportError:
+            return True  # it is gone, as who reads it finds out
+
+    def fill(self, holder: TensorHolder, block: int, device: DevicePlace) -> None:
+        """Waits until a block of this node, which may lie only on a device, has its bytes.
+
+        Raises:
+            TensorLostError: If it is gone.
+        """
+        tier = self.viewer(holder)
+        if tier is not None and not _is_filled(tier, holder, block, device):
+            if self._host_copies is None:
+                raise TensorLostError(f"block {block} of holder {holder.holder_id!r} is on a device of another process")
+            self._host_copies.copy(holder, block)
+
+    def lose(self, holder: TensorHolder, block: int) -> None:
+        """Has a holder of this node free a block whose elements on its device were overwritten. If it does not answer, its blocks
+        are lost anyway."""
+        if self._host_copies is not None:
+            with contextlib.suppress(TensorLostError):
+                self._host_copies.lose(holder, block)
 
     def wire(self, holder: TensorHolder, num_bytes: int) -> TensorTier:
         """Returns the tier that copies `num_bytes` from a holder in the shortest time.
@@ -83,12 +119,20 @@ class Routes:
         """Forgets a holder that is gone."""
         for tier in (*self._viewers, *self._wires):
             tier.forget(holder_id)
+        if self._host_copies is not None:
+            self._host_copies.forget(holder_id)
         self._costs = {holder: costs for holder, costs in self._costs.items() if holder.holder_id != holder_id}
 
     def close(self) -> None:
         """Closes all tiers."""
         for tier in (*self._viewers, *self._wires):
             tier.close()
+        if self._host_copies is not None:
+            self._host_copies.close()
+
+
+def _is_filled(tier: ViewTier, holder: TensorHolder, block: int, device: DevicePlace) -> bool:
+    return tier.view(holder, ByteSpan(block, device.flag, 1), False)[0] == 1
 
 
 def _measure(tiers: Sequence[TensorTier], holder: TensorHolder) -> dict[str, tuple[float, float]]:

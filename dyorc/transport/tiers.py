@@ -141,6 +141,8 @@ def check_buffers(spans: Sequence[ByteSpan], into: Sequence[memoryview]) -> list
 
 MESSAGE = "message"
 """Not a tier: inputs that came with the batch's message."""
+ON_DEVICE = "device"
+"""Inputs that lay on the program's device."""
 HERE = "process"
 """Inputs that were already in the process."""
 

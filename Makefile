@@ -37,7 +37,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help chart chart-golden dist test-dist images compose-test demo demo-chat demo-guarded demo-ocr demo-retrieval demo-router demo-speech screenshots prepare test test-pythons test-real test-again test-slow test-gpu test-quick test-compiled test-compiled-quick compile compiled pure fuzz lint lint-macos format protos docs docs-serve docs-picture docs-metrics docs-packages docs-reference schema
-.PHONY: simulate-server simulate-day soak simulate-mutants test-moving equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-startup bench-engine bench-guarded bench-transport bench-chain bench-streams bench-openai bench-chat bench-gateway bench-asgi bench-hostile
+.PHONY: simulate-server simulate-day soak simulate-mutants test-moving equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-startup bench-engine bench-guarded bench-transport bench-chain bench-gpu bench-streams bench-openai bench-chat bench-gateway bench-asgi bench-hostile
 .PHONY: sizes first-answer
 .PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-chat chaos-compose chaos-histories chaos-hosts clean conformance conformance-doors bench bench-full bench-loadgen peers power-cuts storm
 
@@ -81,7 +81,7 @@ test-slow: $(PREPARED) ## Run what `make test` and `make test-real` have no time
 	DYORC_TEST_THOROUGHLY=1 $(PYTEST_SIDE_BY_SIDE) tests/property
 
 test-gpu: $(VENV)/.dev ## Run the tests of devices, those of CUDA too where torch sees a GPU (a minute)
-	$(BIN)/python -m pytest -v tests/unit/devices
+	$(BIN)/python -m pytest -v tests/unit/devices tests/unit/replica/test_captured_program.py tests/integration/test_shared_devices.py tests/integration/test_client_device_memory.py
 
 test-quick: $(VENV)/.dev ## Run the tests of the core: engine, authoring, scaling, wire formats (a minute)
 	$(PYTEST_SIDE_BY_SIDE) -m 'not real and $(USUAL)' $(CORE)
@@ -124,7 +124,7 @@ compiled: $(VENV)/.demo ## Compile the engine unless that is done; without a C c
 # What shows or measures DyOrc runs it as wheels and images have it; tests run the files, which are the reference.
 demo demo-chat demo-guarded demo-ocr demo-router demo-retrieval demo-speech: compiled
 bench bench-full bench-devices bench-devices-quick bench-overhead bench-telemetry bench-update bench-engine bench-guarded bench-startup: compiled
-bench-chain bench-streams bench-openai bench-chat bench-gateway bench-asgi bench-hostile bench-answers bench-overload: compiled
+bench-chain bench-gpu bench-streams bench-openai bench-chat bench-gateway bench-asgi bench-hostile bench-answers bench-overload: compiled
 bench-tenants bench-scaleout bench-scaling-live: compiled
 test test-real test-slow test-gpu test-quick bench-calls: pure
 
@@ -276,6 +276,9 @@ bench-transport: $(VENV)/.dev ## Each way of moving a tensor, compared with peer
 
 bench-chain: $(VENV)/.demo ## A chain with 8 MB between programs, compared with Ray Serve; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.chain
+
+bench-gpu: $(VENV)/.dev ## What staying on a GPU, CUDA graphs and memory shared by processes save (3 minutes); the last line is JSON
+	$(BIN)/python -m benchmarks.focused.gpu
 
 bench-streams: $(VENV)/.demo ## Streams through three programs, compared with Ray Serve; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.streams

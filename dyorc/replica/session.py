@@ -192,6 +192,8 @@ class Session:
         config = self._exchange.config
         if executor.device is None or config.device_bytes == 0 or sys.platform != "linux":
             return None
+        if config.share_by_folder:  # readers in other containers do not reach the socket by which they ask for copies
+            return None
         if self._devices is None:
             limit_bytes = self._exchange.outbox.inline_limit_bytes
             try:

@@ -18,8 +18,12 @@ import struct
 import threading
 from typing import Protocol, Self
 
+import structlog
+
 from dyorc.errors import TensorLostError
 from dyorc.transport.tiers import BlockSource, TensorHolder
+
+_log = structlog.get_logger("dyorc.transport")
 
 _REQUEST = struct.Struct("!cQ")
 _COPY, _LOSE = b"C", b"L"
@@ -103,16 +107,20 @@ class HostCopyServer:
             request = connection.recv(_REQUEST.size + 1)
             if len(request) != _REQUEST.size:
                 return False
-            kind, block = _REQUEST.unpack(request)
-            if kind == _LOSE:
-                self._copier.lose(block)
-                is_there = False
-            else:
-                is_there = self._copier.copy(block)
-            connection.send(_THERE if is_there else _GONE)
+            connection.send(_THERE if self._carry_out(*_REQUEST.unpack(request)) else _GONE)
         except OSError:
             return False
         return True
+
+    def _carry_out(self, kind: bytes, block: int) -> bool:
+        """Returns whether a block has its bytes now."""
+        try:
+            if kind == _COPY:
+                return self._copier.copy(block)
+            self._copier.lose(block)
+        except Exception:  # of the device's library; the block counts as lost, and others are answered
+            _log.exception("device_not_copied", block=block)
+        return False
 
 
 class HostCopyClient:

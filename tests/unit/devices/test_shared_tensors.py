@@ -293,6 +293,19 @@ def test_a_process_that_does_not_answer_has_lost_its_blocks(tmp_path: Path) -> N
                     client.copy(path.producer.holder, part.block + 1)
 
 
+def test_a_copy_that_fails_loses_its_block_and_no_other(sharing: Sharing, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = (sharing.keep(sharing.tensor(X + at)) for at in range(2))
+
+    def fail(tensors: Any) -> Any:
+        raise RuntimeError("CUDA error: out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sharing.device, "copy_to_host", fail)
+        with pytest.raises(InputsLostError):
+            sharing.path.deliver(first)
+    np.testing.assert_array_equal(sharing.path.deliver(second)[0], X + 1)
+
+
 def test_other_nodes_get_the_bytes_of_what_is_on_a_device(sharing: Sharing) -> None:
     calls = sharing.keep(sharing.tensor(X))
     (tensor,) = calls[1]

@@ -49,6 +49,7 @@ _CHOSEN_LATER = {
     "CELLS__DEVICE_BYTES": "a quarter of its memory",
     "GATEWAY__GRPC_PORT": "the port after HTTP's",
     "TELEMETRY__TRACES__PROTOCOL": "grpc",
+    "TRANSPORT__DEVICE_BYTES": "an eighth of its memory",
     "TRANSPORT__ARENA_BYTES": "half of `/dev/shm`",
     "TRANSPORT__INLINE_LIMIT_BYTES": "measured",
 }

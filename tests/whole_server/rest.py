@@ -10,6 +10,9 @@ from tests.whole_server.replica_processes import TROUBLES
 from tests.whole_server.replicas import ControlPlane
 from tests.whole_server.shapes import Shape
 
+_SECOND_PROGRAMS = {"negates"}
+"""Of the second group, which has no replicas in processes of their own."""
+
 
 def faults_of_replicas(observed: Observed, plane: ControlPlane, shape: Shape) -> list[str]:
     """Returns what is wrong, a sentence each."""
@@ -23,7 +26,7 @@ def faults_of_replicas(observed: Observed, plane: ControlPlane, shape: Shape) ->
         wrong.append(f"{num_processes} processes of replicas at rest, expected {plane.num_wanted}")
     for orchestrator in observed.living(Orchestrator):
         wrong += _faults_of_engine(orchestrator)
-        if shape.has_replicas:
+        if shape.has_replicas and not _SECOND_PROGRAMS & set(orchestrator.status.programs):
             wrong += _faults_of_board(orchestrator, plane)
     return wrong
 

@@ -39,7 +39,7 @@ _FROZEN_S = 2.5
 """Longer than a job's lease, which is 1 s: another server runs the job meanwhile."""
 _MAX_JUMP_S = 3.0
 """By so much the wall clock of all servers is set forward or back."""
-_END_RATIO = 0.2
+_END_RATIO = 0.4
 """How many servers that end get SIGTERM, not SIGKILL: such a one closes the store."""
 _NUM_SHOWN = 3
 _ENDED = ("succeeded", "failed", "cancelled")

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import dyorc
+import httpx
+
 from dyorc.cluster.remote_backend import RemoteBackend
-from dyorc.errors import DyOrcError
 from tests.whole_server.observed import Observed
 from tests.whole_server.servers import Place
 from tests.whole_server.world import VirtualProcess, World
@@ -46,12 +46,13 @@ class ReadinessProbe:
 
     async def _probe(self, place: Place) -> None:
         serving = set[Any]()
-        async with dyorc.AsyncClient(f"http://127.0.0.1:{place.port}", timeout_s=1.0) as client:
+        url = f"http://127.0.0.1:{place.port}/v2/health/ready"
+        async with httpx.AsyncClient(timeout=1.0, trust_env=False) as client:
             while not self._is_over():
                 process, serving_now = place.process, self._serving(place)
                 try:
-                    is_ready = await client.is_ready()
-                except DyOrcError:  # nobody listens there now
+                    is_ready = (await client.get(url)).is_success
+                except httpx.TransportError:  # nobody listens there now, or the answer was lost
                     serving.clear()
                 else:
                     if process is not None and process is place.process:

@@ -64,7 +64,7 @@ OVERTAKEN_NOTE = Point(
 )
 OVERTAKEN_RENEWAL = Point(
     "overtaken_renewal", "a leader is about to renew its lease",
-    "it is stopped, or with Redis cut off from that, until the next one leads", 0.01, 0.15,
+    "it is stopped, or with Redis cut off from that, until the next one leads", 0.03, 0.15,
 )  # fmt: skip
 OVERTAKEN_ANSWER = Point(
     "overtaken_answer", "a leader sends an answer", "it is killed, and the answer arrives once the next leader is known",
@@ -72,10 +72,10 @@ OVERTAKEN_ANSWER = Point(
 )  # fmt: skip
 OVERTAKEN_JOB = Point(
     "overtaken_job", "a gateway is about to write down the end of a job", "it is stopped until another one has claimed the job",
-    0.02, 0.3,
+    0.05, 0.3,
 )  # fmt: skip
-INTERRUPTED_STREAM = Point("interrupted_stream", "a leader sends a part of an answer", "it is killed", 0.01, 0.1)
-LOST_STREAM = Point("lost_stream", "a replica sends parts", "it is killed", 0.01, 0.1)
+INTERRUPTED_STREAM = Point("interrupted_stream", "a leader sends a part of an answer", "it is killed", 0.02, 0.1)
+LOST_STREAM = Point("lost_stream", "a replica sends parts", "it is killed", 0.05, 0.3)
 INTERRUPTED_BATCH = Point("interrupted_batch", "a replica has tensors of a batch in its arena", "the leader is killed", 0.01, 0.1)
 LEAVING_BATCH = Point("leaving_batch", "a replica begins a batch", "it has to leave", 0.02, 0.2)
 

@@ -181,9 +181,7 @@ class Observed:
         @wraps(receive)
         def received(self_: Any, leader: Any, message: Any, frames: Any) -> None:
             receive(self_, leader, message, frames)
-            is_of_first = self_.group == DEFAULT_GROUP and not self_._is_outranked(
-                leader
-            )  # else it is dropped
+            is_of_first = self_.group == DEFAULT_GROUP and not self_._is_outranked(leader)  # else it is dropped
             if isinstance(message, OffersUpdate) and is_of_first:
                 self._knows(_running_process(), True)
 

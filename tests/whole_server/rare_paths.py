@@ -21,6 +21,7 @@ from dyorc.store import redis, sqlite
 from dyorc.store.base import NoteFence
 from dyorc.store.lease_store import Lease
 from tests.whole_server.network import End
+from tests.whole_server.outside import MOMENTS
 from tests.whole_server.servers import Troupe
 from tests.whole_server.shapes import SHAPES, Shape
 from tests.whole_server.world import ProcessState, VirtualProcess, World, current_thread
@@ -59,6 +60,7 @@ UNFINISHED_EFFECT = Point(
     "unfinished_effect", "an answer is sent while effects of answered requests are pending", "its orchestrator gets SIGTERM",
     0.05, 0.25,
 )  # fmt: skip
+INTERRUPTED_EFFECT = Point("interrupted_effect", "an effect happens", "the leader, or a gateway, is killed", 0.03, 0.3)
 OVERTAKEN_NOTE = Point(
     "overtaken_note", "a leader is about to write what is deployed", "it is stopped until the next one leads", 0.1, 0.75
 )
@@ -96,7 +98,7 @@ class Theme:
 
 
 THEMES = (
-    Theme("effects", (UNFINISHED_EFFECT,)),
+    Theme("effects", (UNFINISHED_EFFECT, INTERRUPTED_EFFECT)),
     Theme("leads", (OVERTAKEN_NOTE, OVERTAKEN_RENEWAL), is_of_store=True),
     Theme("answers", (OVERTAKEN_ANSWER,)),
     Theme("jobs", (OVERTAKEN_JOB,), is_of_store=True),
@@ -185,6 +187,7 @@ class RarePaths:
         leadership.publish = self._publishing(leadership.publish)
         discovery: Any = LeaderDiscovery
         discovery._look = self._looking(discovery._look)
+        MOMENTS.append(self._effect_happened)
         session: Any = Session
         session._run_batch = self._running_batch(session._run_batch)
         batches: Any = OngoingBatches
@@ -203,7 +206,14 @@ class RarePaths:
     def _soon(self, call: Callable[[], None]) -> None:
         self._world.call_later(self._chance.uniform(0, _SOON_S), call)
 
-    # Answers
+    # Effects and answers
+
+    def _effect_happened(self) -> None:
+        leader = self._leaders.get(DEFAULT_GROUP)
+        if leader is not None and self._is_forced(INTERRUPTED_EFFECT):
+            gateways = [place.process for place in self._troupe.places if place.kind == "gateway" and place.process is not None]
+            victim = self._chance.choice((leader, self._chance.choice(gateways)))
+            self._soon(lambda: self._kill(victim, f"kill {victim.kind}"))
 
     def _answering(self, real: Callable[..., None]) -> Callable[..., None]:
         @wraps(real)

@@ -8,12 +8,13 @@ import _thread
 import asyncio
 import time
 from collections.abc import Sequence
+from functools import wraps
 from typing import Any
 
 from fakeredis import FakeServer
 from fakeredis._clients._tcp_server import encode_reply
 from fakeredis._socket._async import AsyncFakeSocket
-from redis.asyncio import Redis
+from redis.asyncio import ConnectionPool, Redis
 
 from tests.whole_server.lua_scripts import KeptScripts, check_globals_at_end
 from tests.whole_server.network import VirtualSocket
@@ -26,6 +27,32 @@ _ENDS = (b"finish", b"release")
 """Steps for the holder of a job's claim alone."""
 
 
+class _OrderedSet(dict[Any, None]):
+    """A set in the order of adding: that of a set of objects follows from addresses, which differ from run to run."""
+
+    def add(self, item: Any) -> None:
+        self[item] = None
+
+    def remove(self, item: Any) -> None:
+        del self[item]
+
+    def discard(self, item: Any) -> None:
+        self.pop(item, None)
+
+
+def _order_connections() -> None:
+    """Lets clients close their connections in the order in which they took them."""
+    pools: Any = ConnectionPool
+    reset = pools.reset
+
+    @wraps(reset)
+    def reset_in_order(pool: Any) -> None:
+        reset(pool)
+        pool._in_use_connections = _OrderedSet()
+
+    pools.reset = reset_in_order
+
+
 class VirtualRedis:
     """What a Redis keeps, and the processes that serve it, one after the other.
 
@@ -35,9 +62,11 @@ class VirtualRedis:
 
     def __init__(self, observed: Observed) -> None:
         self.observed = observed
+        _order_connections()
         self.server: Any = FakeServer(version=(7, 4))
         check_globals_at_end()
         self.server.lock = _thread.allocate_lock()  # nobody runs, and no process dies, in the middle of a command
+        self.server.dbs[0]._change_callbacks = _OrderedSet()
 
     async def serve(self) -> None:
         """Serves until its process ends."""

@@ -17,6 +17,8 @@ _console = Console(soft_wrap=True)
 
 _TIMEOUT_S = 900.0
 """Programs may take long to load."""
+_MAX_NAMES = 8
+"""Of a version's programs that a table shows; JSON has all."""
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The workflow, or program, as clients know it.")]
 

@@ -21,7 +21,8 @@ from dyorc.core.arrays import Array
 from dyorc.core.tensor import BlockId, TensorRef, blocks_of
 from dyorc.engine.actions import BatchControl, CancelBatch, FeedPart, GrantParts
 from dyorc.engine.events import BatchDone, BatchFailed, BatchPart, Event, InputPartsTaken, ReplicaJoined, TensorsLost
-from dyorc.replica.executor import BatchError, ProgramExecutor
+from dyorc.replica.batch_results import BatchError
+from dyorc.replica.executor import ProgramExecutor
 from dyorc.replica.ongoing_calls import OngoingCalls
 from dyorc.replica.program_lifecycle import Leftovers
 from dyorc.replica.program_loop import ProgramLoop

@@ -20,7 +20,8 @@ from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticSpec, StaticValue
 from dyorc.authoring.spec import TensorSpec, ValueSpec
 from dyorc.core.arrays import Array, numpy_dtype
-from dyorc.replica.executor import BatchError, ProgramExecutor
+from dyorc.replica.batch_results import BatchError
+from dyorc.replica.executor import ProgramExecutor
 from dyorc.system import malloc
 
 _log = structlog.get_logger("dyorc.replica")
@@ -30,12 +31,16 @@ _FREED_S, _POLL_S = 0.5, 0.02
 
 
 def load_and_warm_up(program: Program) -> ProgramExecutor:
-    """Loads a program that computes, and runs a batch of zeros if it is a class without effects. The result does not matter.
+    """Loads a program that computes, and runs a batch of zeros if it is a class without effects. The result does not matter. A
+    program with graphs is captured instead, which runs it, too.
 
     Raises:
         ProgramLoadError: If it cannot be loaded.
     """
     executor = ProgramExecutor.load(program)
+    if program.options.cuda_graphs and executor.device is not None:
+        executor.capture_graphs()
+        return executor
     statics = _statics(program)
     if not program.options.warmup or not program.options.pure or statics is None or executor.is_plain_function:
         return executor

@@ -52,7 +52,8 @@ from dyorc.engine.events import (
 from dyorc.engine.model.tree_walks import queued_programs
 from dyorc.errors import InternalError, WorkflowError
 from dyorc.local_calls import LocalCalls
-from dyorc.replica.executor import BatchError, ProgramExecutor
+from dyorc.replica.batch_results import BatchError
+from dyorc.replica.executor import ProgramExecutor
 from dyorc.replica.resident_bytes import fingerprint
 from dyorc.replica.resident_table import ResidentRows, ResidentTable
 

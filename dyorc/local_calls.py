@@ -20,7 +20,8 @@ from dyorc.core.arrays import Array, apply_views, inline
 from dyorc.core.tensor import TensorRef
 from dyorc.engine.actions import BatchControl, CancelBatch, DispatchBatch, FeedPart, GrantParts
 from dyorc.engine.events import BatchDone, BatchFailed, BatchPart, Event, InputPartsTaken
-from dyorc.replica.executor import BatchError, ProgramExecutor
+from dyorc.replica.batch_results import BatchError
+from dyorc.replica.executor import ProgramExecutor
 from dyorc.replica.ongoing_calls import OngoingCalls, load_on
 from dyorc.replica.program_loops import ProgramLoops
 from dyorc.transport.column_codec import Rows

@@ -4,15 +4,20 @@ A program reaches it by ``device="counting"``. What torch does on a GPU's tensor
 host and for mixing them with tensors of the host.
 """
 
+import mmap
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from dyorc.core.arrays import Array, numpy_to_torch, torch_to_numpy
 from dyorc.devices import known_devices
+from dyorc.errors import ConfigurationError, TransportError
 
 _HOST_READS = {
     torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.item, torch.Tensor.cpu, torch.Tensor.__array__, torch.Tensor.to,
@@ -49,6 +54,67 @@ class _CountedCopy:
         return [torch_to_numpy(tensor.as_subclass(torch.Tensor).clone()) for tensor in self._tensors]
 
 
+class _Recorder(TorchDispatchMode):
+    """Records the operations that run while it is entered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations: list[tuple[Any, Any, Any, Any]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.operations.append((func, args, kwargs or {}, result))
+        return result
+
+
+class CountingGraph:
+    """Implements `DeviceGraph`: replays operations into the memory of their first results, without the Python around them."""
+
+    def __init__(self, device: "CountingDevice", launch: Callable[[], Sequence[Any]]) -> None:
+        self._device = device
+        with _Recorder() as recorder:
+            self.results = launch()
+        self._operations = recorder.operations
+
+    def replay(self) -> None:
+        self._device.num_replays += 1
+        with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():  # pyright: ignore[reportPrivateUsage]
+            for func, args, kwargs, result in self._operations:
+                again = func(*args, **kwargs)
+                for kept, new in zip(tree_leaves(result), tree_leaves(again), strict=True):
+                    if isinstance(kept, torch.Tensor) and kept.data_ptr() != new.data_ptr():
+                        kept.copy_(new)
+
+
+SHARED_FOLDER = Path("/dev/shm")
+"""Where memory that processes share lies: a handle is the name of a file there."""
+
+
+def handle_of(name: str) -> bytes:
+    """Returns the handle of memory that is a file in the shared folder."""
+    return name.encode().ljust(64, b"\0")
+
+
+class CountingMemory:
+    """Implements `DeviceMemory`: a file, which stays there while it is mapped."""
+
+    def __init__(self, device: "CountingDevice", handle: bytes) -> None:
+        try:
+            with (SHARED_FOLDER / handle.rstrip(b"\0").decode()).open("r+b") as file:
+                self._map = mmap.mmap(file.fileno(), 0)
+        except (OSError, ValueError) as error:
+            raise TransportError(f"invalid resource handle: {error}") from error
+        self._device = device
+        self.tensor = device.own(torch.frombuffer(self._map, dtype=torch.uint8))
+        self.num_bytes = len(self._map)
+        device.num_open += 1
+
+    def close(self) -> None:
+        self.tensor = None
+        self._device.num_open -= 1
+        self._map.close()
+
+
 class CountingDevice:
     """Implements `Accelerator`.
 
@@ -58,6 +124,8 @@ class CountingDevice:
         num_synchronized: Calls of `synchronize`.
         num_pinned_bytes: Bytes of pinned memory in all.
         num_cache_freed: Calls of `free_cache`.
+        num_open: Memory of other processes that is open.
+        num_captures, num_replays: Graphs recorded, and launched again.
         threads_of_copies: Names of the threads that began copies to the host.
     """
 
@@ -66,12 +134,14 @@ class CountingDevice:
         self.index = index
         self._kind = type(f"CountingTensor{index}", (CountingTensor,), {"device_index": index})
         self.total_bytes = total_bytes
+        self.num_open = 0
         self.reset()
 
     def reset(self) -> None:
         """Counts from zero again: programs that are loaded run a first batch."""
         self.num_to_host = self.num_from_host = self.num_from_device = 0
         self.num_started_copies = self.num_waits = self.num_synchronized = self.num_pinned_bytes = self.num_cache_freed = 0
+        self.num_captures = self.num_replays = 0
         self.threads_of_copies: set[str] = set()
 
     def holds(self, value: Any) -> bool:
@@ -83,11 +153,11 @@ class CountingDevice:
 
     def copy_from_host(self, array: Array) -> Any:
         self.num_from_host += 1
-        return self._own(numpy_to_torch(array.copy()))
+        return self.own(numpy_to_torch(array.copy()))
 
     def copy_from_device(self, tensor: Any) -> Any:
         self.num_from_device += 1
-        return self._own(tensor.as_subclass(torch.Tensor).clone())
+        return self.own(tensor.as_subclass(torch.Tensor).clone())
 
     def copy_to_host(self, tensors: Sequence[Any]) -> _CountedCopy:
         self.num_to_host += len(tensors)
@@ -98,30 +168,51 @@ class CountingDevice:
     def synchronize(self) -> None:
         self.num_synchronized += 1
 
+    def capture(self, launches: Sequence[Callable[[], Sequence[Any]]]) -> list[CountingGraph]:
+        graphs: list[CountingGraph] = []
+        for launch in launches:
+            launch()
+            graphs.append(CountingGraph(self, launch))
+            self.num_captures += 1
+        return graphs
+
+    def open_memory(self, handle: bytes) -> CountingMemory:
+        return CountingMemory(self, handle)
+
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, OutOfCountingMemoryError)
 
     def free_cache(self) -> None:
         self.num_cache_freed += 1
 
-    def _own(self, tensor: Any) -> Any:
+    def own(self, tensor: Any) -> Any:
+        """Returns a tensor as one of this device."""
         return tensor.as_subclass(self._kind)
 
 
 @contextmanager
-def counting_devices(total_bytes: int = 2**30) -> Generator[dict[int, CountingDevice]]:
+def counting_devices(total_bytes: int = 2**30, kind: str = "counting", num: int = 2) -> Generator[dict[int, CountingDevice]]:
     """Lets programs declare ``device="counting"`` or ``"counting:1"``, while entered. Yields the devices by their index, each
-    once it was looked for."""
+    once it was looked for.
+
+    Args:
+        kind: Their kind; "cuda" takes the place of NVIDIA's.
+        num: How many there are.
+    """
     devices: dict[int, CountingDevice] = {}
 
     def make(index: int) -> CountingDevice:
+        if index >= num:
+            raise ConfigurationError(f"there is no device {kind}:{index}; there are {num}")
         devices[index] = CountingDevice(index, total_bytes)
         return devices[index]
 
-    known_devices.KINDS["counting"] = make
+    before = dict(known_devices.KINDS)
+    known_devices.KINDS[kind] = make
     known_devices.forget_devices()
     try:
         yield devices
     finally:
-        del known_devices.KINDS["counting"]
+        known_devices.KINDS.clear()
+        known_devices.KINDS.update(before)
         known_devices.forget_devices()

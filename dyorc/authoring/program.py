@@ -90,6 +90,9 @@ class ProgramOptions:
         device: Where its torch tensors are: ``cuda``, ``cuda:1``, or ``cpu`` for the host, as without it. Its inputs come to the
             device, and results that lie there stay there until somebody else needs them. It must not write to an input in place,
             nor to a result that it has returned: others read them.
+        cuda_graphs: Whether it is captured as CUDA graphs when it is loaded, one for each size of batches (powers of two up to
+            `max_batch_size`) and each bucket, and replayed instead of run: for many small kernels. All shapes
+            must be known by sizes and buckets, and its code runs only while it is captured. Without effect on the host.
         sees_requests: Whether its code may call `dyorc.request` or `dyorc.requests`; what these return travels with each call.
         max_batch_cost: Most that the calls of a batch may cost together, beside `max_batch_size`. A call that costs more by
             itself runs alone.
@@ -121,6 +124,7 @@ class ProgramOptions:
     cost: Callable[..., float] | None = None
     sees_requests: bool = False
     device: str | None = None
+    cuda_graphs: bool = False
 
     def check_plan(self, owner: str) -> None:
         """Checks that its plan can be served with the other options.
@@ -179,6 +183,8 @@ class ProgramOptions:
             raise DefinitionError(f"{owner}: it has a plan, whose ranks are separate processes, so it cannot be in_process")
         if self.plan is not None and self.device is not None:
             raise DefinitionError(f"{owner}: it has a plan, which places its tensors, so device has no meaning; remove one")
+        if self.cuda_graphs:
+            self._check_graphs(owner)
         if self.pad and not self.batched:
             raise DefinitionError(f"{owner}: pad needs batched=True")
         if (self.cost is None) is not (self.max_batch_cost is None):
@@ -186,6 +192,13 @@ class ProgramOptions:
             raise DefinitionError(f"{owner}: max_batch_cost and cost belong together; {missing} is missing")
         if self.cost is not None and not self.batched:
             raise DefinitionError(f"{owner}: max_batch_cost limits batches, and the program is declared batched=False")
+
+    def _check_graphs(self, owner: str) -> None:
+        if self.device is None:
+            raise DefinitionError(f"{owner}: cuda_graphs needs a device, such as device='cuda'")
+        if not self.pure or self.sees_requests:
+            option = "sees_requests=True" if self.pure else "pure=False"
+            raise DefinitionError(f"{owner}: with cuda_graphs its code does not run for each batch, so {option} cannot be kept")
 
     def check_style(self, owner: str, style: CallStyle) -> None:
         """Raises DefinitionError if an option does not fit the kind of function that the program is."""
@@ -200,6 +213,8 @@ class ProgramOptions:
                 f"{owner}: it is {style.value}, which takes one call at a time; declare batched=False "
                 f"(max_ongoing says how many run at once on one replica)"
             )
+        elif self.cuda_graphs:
+            raise DefinitionError(f"{owner}: it is {style.value}; only a plain function can be captured by cuda_graphs")
         elif self.plan is not None:
             raise DefinitionError(
                 f"{owner}: it is {style.value}, and has a plan; only a plain function can be split over processes"
@@ -207,7 +222,9 @@ class ProgramOptions:
 
 
 _CHECKS: Mapping[str, Check] = {
-    **dict.fromkeys(("batched", "in_process", "pure", "idempotent", "warmup", "batch_invariant", "sees_requests"), BOOL),
+    **dict.fromkeys(
+        ("batched", "in_process", "pure", "idempotent", "warmup", "batch_invariant", "sees_requests", "cuda_graphs"), BOOL
+    ),
     **dict.fromkeys(("max_batch_size", "max_queued_calls", "max_parts"), POSITIVE_COUNT),
     **dict.fromkeys(("max_ongoing", "max_resident_bytes"), OPTIONAL_POSITIVE_COUNT),
     "group": ("a text, or None", lambda value: value is None or (isinstance(value, str) and bool(_NAME.fullmatch(value)))),

@@ -16,7 +16,8 @@ from dyorc.core.trace_context import TraceContext
 from dyorc.devices.device_rows import DeviceRows
 from dyorc.engine.events import BatchDone, BatchFailed
 from dyorc.engine.request_trace import Move
-from dyorc.replica.executor import BatchError, BatchResult, ProgramExecutor
+from dyorc.replica.batch_results import BatchError, BatchResult
+from dyorc.replica.executor import ProgramExecutor
 from dyorc.transport.column_codec import Rows
 from dyorc.transport.inbox import Inbox, InputsLostError
 from dyorc.transport.outbox import NoRoomError, TooLargeError

@@ -5,7 +5,7 @@ contract is tested without one. A *device tensor* is a dense, strided torch tens
 (indices, ``new_empty``, ``contiguous``) work there, and nothing else in DyOrc reads its elements.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from dyorc.core.arrays import Array
@@ -17,6 +17,39 @@ class HostCopy(Protocol):
     def wait(self) -> list[Array]:
         """Waits until it has ended. Returns the arrays, in the order of the tensors and in C order. They lie in
         pinned memory, which is scarce: copy what is kept for long."""
+        ...
+
+
+class DeviceGraph(Protocol):
+    """Work on a device that was recorded once. It reads and writes the memory that it was recorded with.
+
+    Attributes:
+        results: The tensors that it writes, valid until it, or another graph recorded with it, is replayed.
+    """
+
+    results: Sequence[Any]
+
+    def replay(self) -> None:
+        """Launches it again, on the thread's stream."""
+        ...
+
+
+class DeviceMemory(Protocol):
+    """Contiguous memory of a device.
+
+    Attributes:
+        tensor: Its bytes, one dimension of uint8.
+    """
+
+    tensor: Any
+
+    @property
+    def num_bytes(self) -> int:
+        """Its length."""
+        ...
+
+    def close(self) -> None:
+        """Gives it up. No tensor that lies in it may be used from now on."""
         ...
 
 
@@ -66,6 +99,30 @@ class Accelerator(Protocol):
 
         Raises:
             Exception: The device's library's own, if something that was launched has failed.
+        """
+        ...
+
+    def capture(self, launches: Sequence[Callable[[], Sequence[Any]]]) -> Sequence[DeviceGraph]:
+        """Records what functions launch, one graph for each. Each is called a few times, first without being recorded: libraries
+        choose their algorithms then. The graphs share memory, so no two may run at once.
+
+        Args:
+            launches: Return the tensors that they make. They read tensors of this device that stay where they are.
+
+        Raises:
+            Exception: What a function raises, such as the library's own error if it waits for the device.
+        """
+        ...
+
+    def open_memory(self, handle: bytes) -> DeviceMemory:
+        """Opens memory of this device that another process has allocated. It stays there until it is closed, even if that process
+        ends.
+
+        Args:
+            handle: What the device's library calls it in other processes; 64 bytes.
+
+        Raises:
+            TransportError: If there is no such memory, or it is this process's own.
         """
         ...
 

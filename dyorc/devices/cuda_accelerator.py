@@ -2,11 +2,15 @@
 
 import importlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dyorc.core.arrays import Array, numpy_to_torch, torch_to_numpy
+from dyorc.devices.cuda_driver import CudaDriver
 from dyorc.errors import ConfigurationError
+
+_NUM_WARMUPS = 3
+"""Runs before a graph is recorded, as torch's documentation advises."""
 
 
 class _PinnedCopy:
@@ -21,6 +25,42 @@ class _PinnedCopy:
         self._event.synchronize()  # releases the interpreter
         self._sources.clear()
         return [torch_to_numpy(target) for target in self._targets]
+
+
+class _CudaGraph:
+    def __init__(self, torch: Any, device: Any, graph: Any, results: Sequence[Any]) -> None:
+        self._torch = torch
+        self._device = device
+        self._graph = graph
+        self.results = results
+
+    def replay(self) -> None:
+        with self._torch.cuda.device(self._device):
+            self._graph.replay()
+
+
+class _Pointer:
+    """Memory as torch reads it from other libraries."""
+
+    def __init__(self, address: int, num_bytes: int) -> None:
+        self.__cuda_array_interface__ = {"shape": (num_bytes,), "typestr": "|u1", "data": (address, False), "version": 3}
+
+
+class _OpenMemory:
+    def __init__(self, driver: CudaDriver, device: Any, torch: Any, handle: bytes) -> None:
+        self._driver = driver
+        self._device = device
+        self._torch = torch
+        with torch.cuda.device(device):
+            torch.cuda.synchronize()  # makes the device's context current
+            self._address, self.num_bytes = driver.open(handle)
+            self.tensor = torch.as_tensor(_Pointer(self._address, self.num_bytes), device=device)
+
+    def close(self) -> None:
+        self.tensor = None
+        with self._torch.cuda.device(self._device):
+            self._torch.cuda.synchronize()
+            self._driver.close(self._address)
 
 
 class CudaAccelerator:
@@ -46,6 +86,7 @@ class CudaAccelerator:
             )
         self._device = self._torch.device("cuda", index)
         self._copying: Any = None
+        self._driver: CudaDriver | None = None
         self._lock = threading.Lock()
 
     @property
@@ -98,6 +139,29 @@ class CudaAccelerator:
         event = self._torch.cuda.Event(blocking=True)
         event.record(self._torch.cuda.current_stream(self._device))
         event.synchronize()
+
+    def capture(self, launches: Sequence[Callable[[], Sequence[Any]]]) -> list[_CudaGraph]:
+        torch, graphs = self._torch, list[_CudaGraph]()
+        with torch.cuda.device(self._device):
+            pool, stream, current = torch.cuda.graph_pool_handle(), torch.cuda.Stream(), torch.cuda.current_stream()
+            for launch in launches:
+                stream.wait_stream(current)
+                with torch.cuda.stream(stream):
+                    for _ in range(_NUM_WARMUPS):
+                        launch()
+                current.wait_stream(stream)
+                graph = torch.cuda.CUDAGraph()
+                # "thread_local": other programs of this process may allocate meanwhile
+                with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+                    results = launch()
+                graphs.append(_CudaGraph(torch, self._device, graph, results))
+        return graphs
+
+    def open_memory(self, handle: bytes) -> _OpenMemory:
+        with self._lock:
+            if self._driver is None:
+                self._driver = CudaDriver()
+        return _OpenMemory(self._driver, self._device, self._torch, handle)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, self._torch.cuda.OutOfMemoryError)

@@ -1,4 +1,4 @@
-"""The system shared memory extension: tensors in memory that a client shares with the server.
+"""The shared memory extensions: tensors in memory that a client shares with the server, the system's or a device's.
 
 Source: triton-inference-server/server, docs/protocol/extension_shared_memory.md; error texts are those of its
 src/shared_memory_manager.cc and src/http_server.cc, since clients know them.
@@ -12,14 +12,19 @@ the server; checking the size first leaves a gap. Reading and writing through th
 one is a short count, a full file system an error. (8 MiB from one object to another took 0.9 ms; 0.6 ms through mappings
 touched before, 0.9 ms through new ones.)
 
+Memory of a device is in `client_device_memory`. Regions of both kinds share one table: their names are unique together.
+
 Used on the event loop.
 """
 
 import os
 import sys
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeAlias
 
+from dyorc.devices.accelerator import Accelerator
 from dyorc.errors import CapacityError, ClientMemoryDisabledError, ClientMemoryError, InvalidInputError, UnknownRegionError
+from dyorc.gateway.client_device_memory import DeviceRegion
 
 _FOLDER = "/dev/shm"
 _RESERVED_PREFIX = "dyorc-"
@@ -45,6 +50,14 @@ class MemoryRegion:
         self.key = key
         self.offset = offset
         self.num_bytes = num_bytes
+
+    def describe(self) -> dict[str, Any]:
+        """Returns what clients may know of it."""
+        return {"name": self.name, "key": self.key, "offset": self.offset, "byte_size": self.num_bytes}
+
+    def registration(self) -> dict[str, Any]:
+        """Returns what another process needs to open it."""
+        return self.describe()
 
     def hold(self) -> None:
         """Keeps the region open until one more `release`."""
@@ -98,10 +111,14 @@ class MemoryRegion:
         )
 
 
+Region: TypeAlias = MemoryRegion | DeviceRegion
+RegionKind: TypeAlias = type[MemoryRegion] | type[DeviceRegion]
+
+
 class RegionSpan(NamedTuple):
     """A range of bytes in a region, checked to lie within it."""
 
-    region: MemoryRegion
+    region: Region
     offset: int
     num_bytes: int
 
@@ -115,7 +132,7 @@ class ClientMemory:
 
     def __init__(self, is_allowed: bool) -> None:
         self.is_allowed = is_allowed
-        self._regions: dict[str, MemoryRegion] = {}
+        self._regions: dict[str, Region] = {}
 
     def close(self) -> None:
         """Releases all regions. Requests in flight close theirs when they end."""
@@ -149,10 +166,7 @@ class ClientMemory:
         """
         self.check_allowed()
         file_name = _file_name(name, key)
-        if name in self._regions:
-            raise InvalidInputError(f"shared memory region '{name}' already in manager")
-        if len(self._regions) >= _MAX_REGIONS:
-            raise CapacityError(f"failed to register shared memory region '{name}': the server has {_MAX_REGIONS} already")
+        self._check_new(name)
         try:
             descriptor = os.open(os.path.join(_FOLDER, file_name), _FLAGS)
         except OSError as error:
@@ -166,26 +180,58 @@ class ClientMemory:
             )
         self._regions[name] = MemoryRegion(descriptor, name, key, offset, num_bytes)
 
-    def unregister(self, name: str | None = None) -> None:
-        """Forgets a region, or all of them. Requests in flight keep those they use. An unknown name is no error."""
-        self.check_allowed()
-        for region_name in list(self._regions) if name is None else [name]:
-            if region := self._regions.pop(region_name, None):
-                region.release()
+    def register_device(self, name: str, handle: bytes, accelerator: Accelerator, device_id: int, num_bytes: int) -> None:
+        """Registers memory of a device under a name.
 
-    def status(self, name: str | None = None) -> list[dict[str, Any]]:
-        """Returns what is registered: one region, or all of them in the order of their names.
+        Args:
+            handle: What the device's library in the client's process calls it.
+            accelerator: The device that the client calls `device_id`.
+
+        Raises:
+            InvalidInputError: If the name is taken, or the memory is shorter.
+            ClientMemoryError: If it cannot be opened.
+            CapacityError: If there are too many regions.
+        """
+        self.check_allowed()
+        self._check_new(name)
+        self._regions[name] = DeviceRegion.open(name, handle, accelerator, device_id, num_bytes)
+
+    def _check_new(self, name: str) -> None:
+        if name in self._regions:
+            raise InvalidInputError(f"shared memory region '{name}' already in manager")
+        if len(self._regions) >= _MAX_REGIONS:
+            raise CapacityError(f"failed to register shared memory region '{name}': the server has {_MAX_REGIONS} already")
+
+    def unregister(self, kind: RegionKind, name: str | None = None) -> None:
+        """Forgets a region of a kind, or all of them. Requests in flight keep those they use. An unknown name is no error."""
+        self.check_allowed()
+        for region in self._of_kind(kind, list(self._regions) if name is None else [name]):
+            del self._regions[region.name]
+            region.release()
+
+    def status(self, kind: RegionKind, name: str | None = None) -> list[dict[str, Any]]:
+        """Returns what is registered of a kind: one region, or all of them in the order of their names.
 
         Raises:
             UnknownRegionError: If there is no such region.
         """
         self.check_allowed()
-        if name is not None and name not in self._regions:
-            raise UnknownRegionError(f"Unable to find system shared memory region: '{name}'")
-        regions = [self._regions[key] for key in (sorted(self._regions) if name is None else [name])]
-        return [
-            {"name": region.name, "key": region.key, "offset": region.offset, "byte_size": region.num_bytes} for region in regions
-        ]
+        regions = self._of_kind(kind, sorted(self._regions) if name is None else [name])
+        if name is not None and not regions:
+            words = "system" if kind is MemoryRegion else "cuda"
+            raise UnknownRegionError(f"Unable to find {words} shared memory region: '{name}'")
+        return [region.describe() for region in regions]
+
+    def _of_kind(self, kind: RegionKind, names: Iterable[str]) -> list[Region]:
+        return [self._regions[name] for name in names if isinstance(self._regions.get(name), kind)]
+
+    def holds(self, name: str) -> bool:
+        """Returns whether a name is taken."""
+        return name in self._regions
+
+    def registrations(self) -> list[dict[str, Any]]:
+        """Returns what other processes need to open the same regions, in the order of their names."""
+        return [self._regions[name].registration() for name in sorted(self._regions)]
 
     def span(self, name: str, offset: int, num_bytes: int) -> RegionSpan:
         """Returns a range of a region. To use it later, hold the region.

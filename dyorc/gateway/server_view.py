@@ -11,7 +11,8 @@ import msgspec
 from dyorc.engine.tallies import ModelStatistics
 from dyorc.errors import ClientMemoryError, DyOrcError, UnsupportedError
 from dyorc.gateway.backend import Backend
-from dyorc.gateway.client_memory import ClientMemory
+from dyorc.gateway.client_device_memory import DeviceRegion, decode_handle, device_of, find_device
+from dyorc.gateway.client_memory import ClientMemory, MemoryRegion, RegionKind
 from dyorc.gateway.log_control import LogControl
 from dyorc.gateway.peer_processes import PeerProcesses
 from dyorc.models.status import BEST_FIRST
@@ -166,20 +167,36 @@ class ServerView:
             ClientMemoryError: If another process cannot.
         """
         self._clients.register(name, key, offset, num_bytes)
-        region = {"name": name, "key": key, "offset": offset, "byte_size": num_bytes}
+        await self._register_elsewhere(name)
+
+    async def register_device(self, name: str, handle: bytes, device_id: int, num_bytes: int) -> None:
+        """Registers memory of a device that a client shares, in all processes or none; see `ClientMemory.register_device`.
+
+        Raises:
+            InvalidInputError: If there is no such device.
+            ClientMemoryError: If another process cannot.
+        """
+        self._clients.check_allowed()
+        accelerator = await find_device(name, device_id)
+        self._clients.register_device(name, handle, accelerator, device_id, num_bytes)
+        await self._register_elsewhere(name)
+
+    async def _register_elsewhere(self, name: str) -> None:
+        """Has all other processes register what this one has registered, or takes it back."""
+        region = next(each for each in self._clients.registrations() if each["name"] == name)
         replies = await self._peers.ask(_REGISTER, region)
         if replies.errors:
             self._unregister_here({"region": region})
             await self._peers.ask(_UNREGISTER, {"region": region})
             number, text = min(replies.errors.items())
             raise ClientMemoryError(f"failed to register shared memory region '{name}' in cell {number}: {text}")
-        self._peers.remember(_REGISTER, self._clients.status())
+        self._peers.remember(_REGISTER, self._clients.registrations())
 
-    async def unregister(self, name: str | None = None) -> None:
-        """Forgets a region, or all of them, in all processes."""
-        self._clients.unregister(name)
-        await self._peers.ask(_UNREGISTER, {"name": name})
-        self._peers.remember(_REGISTER, self._clients.status())
+    async def unregister(self, kind: RegionKind, name: str | None = None) -> None:
+        """Forgets a region of a kind, or all of them, in all processes."""
+        self._clients.unregister(kind, name)
+        await self._peers.ask(_UNREGISTER, {"name": name, "is_on_device": kind is DeviceRegion})
+        self._peers.remember(_REGISTER, self._clients.registrations())
 
     def restore(self, remembered: Mapping[str, Any]) -> None:
         """Restores, in a process that starts, what the others remember: clients' regions, unless their client has removed them
@@ -218,16 +235,22 @@ class ServerView:
         await self._peers.ask(_LOGS, values)
 
     def _register_here(self, region: dict[str, Any]) -> None:
-        if region not in self._clients.status():
-            self._clients.register(region["name"], region["key"], region["offset"], region["byte_size"])
+        if region in self._clients.registrations():
+            return
+        name, num_bytes = region["name"], region["byte_size"]
+        if "key" in region:
+            self._clients.register(name, region["key"], region["offset"], num_bytes)
+        else:
+            handle, device_id = decode_handle(region["raw_handle"]), region["device_id"]
+            self._clients.register_device(name, handle, device_of(name, device_id), device_id, num_bytes)
 
     def _unregister_here(self, order: dict[str, Any]) -> None:
-        """Unregisters a region by name, all regions, or a region with exactly these properties."""
+        """Unregisters a region by name, all regions of a kind, or a region with exactly these properties."""
         region = order.get("region")
         if region is None:
-            self._clients.unregister(order["name"])
-        elif region in self._clients.status():
-            self._clients.unregister(region["name"])
+            self._clients.unregister(DeviceRegion if order["is_on_device"] else MemoryRegion, order["name"])
+        elif region in self._clients.registrations():
+            self._clients.unregister(MemoryRegion if "key" in region else DeviceRegion, region["name"])
 
 
 def _statistics_of(values: dict[str, Any]) -> dict[str, ModelStatistics]:

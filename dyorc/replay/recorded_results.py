@@ -19,7 +19,8 @@ from dyorc.core.tensor import DType, TensorRef
 from dyorc.engine.actions import DispatchBatch
 from dyorc.engine.events import BatchDone, BatchFailed
 from dyorc.replay.identities import Identities, of_call, of_input, of_result
-from dyorc.replica.executor import BatchError, ProgramExecutor
+from dyorc.replica.batch_results import BatchError
+from dyorc.replica.executor import ProgramExecutor
 from dyorc.replica.resident_table import ResidentRows
 from dyorc.telemetry.histories.history import (
     INPUT,

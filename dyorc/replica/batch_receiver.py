@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from dyorc.authoring.array_memory import Reserve
 from dyorc.engine.request_trace import Move
-from dyorc.replica.executor import BatchError
+from dyorc.replica.batch_results import BatchError
 from dyorc.transport.column_codec import ColumnHeader, Frame, Rows
 from dyorc.transport.inbox import InputsLostError
 from dyorc.transport.message_packing import Framed, join_rows, pack

@@ -8,7 +8,8 @@ from typing import Any
 from dyorc.core.request import shifted
 from dyorc.engine.request_trace import Move
 from dyorc.errors import TransportError
-from dyorc.replica.executor import BatchError, BatchResult, ProgramExecutor
+from dyorc.replica.batch_results import BatchError, BatchResult
+from dyorc.replica.executor import ProgramExecutor
 from dyorc.replica.resident_table import ResidentRows, ResidentTable
 from dyorc.transport.column_codec import ColumnHeader, Frame, Rows, StoredColumn, StoredRows
 from dyorc.transport.inbox import Inbox, InputsLostError

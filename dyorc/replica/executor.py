@@ -10,14 +10,14 @@ import math
 import os
 import sys
 import time
-import traceback
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any, cast
 
 import numpy as np
+import structlog
 
 from dyorc.authoring.array_memory import Reserve, reserve_for_results
 from dyorc.authoring.current_request import RowRequests, row_requests
@@ -30,8 +30,9 @@ from dyorc.core.request import RequestInfo
 from dyorc.core.tensor import Shape
 from dyorc.core.trace_context import TraceContext
 from dyorc.devices.device_rows import DeviceRows
-from dyorc.engine.events import BatchFailed
-from dyorc.errors import InvalidInputError, ProgramLoadError, bounded, text_of, traceback_of, type_name
+from dyorc.errors import InvalidInputError, ProgramLoadError
+from dyorc.replica.batch_results import BatchError, BatchResult, UnreadableInputError
+from dyorc.replica.captured_program import CapturedProgram
 from dyorc.replica.padding_cuts import padding_cuts
 from dyorc.replica.program_device import ProgramDevice, is_movable
 from dyorc.replica.resident_bytes import resident_bytes
@@ -41,65 +42,10 @@ from dyorc.telemetry.tracing.program_spans import ProgramSpans
 from dyorc.transport.column_codec import Rows, each_row
 from dyorc.transport.inbox import BatchBuffers
 
+_log = structlog.get_logger("dyorc.replica")
+
 _SMALL_BYTES = 64 * 1024
 """Up to this size, fresh memory costs less than finding memory to reuse."""
-_MAX_TRACEBACK = 65_536
-"""Characters of a traceback that are passed on."""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchResult:
-    """The results of a batch: for each output, the arrays of its calls in order.
-
-    Attributes:
-        execute_s: Time in all.
-        stack_s: The part of it spent on stacking inputs.
-        split_s: The part of it spent on checking and splitting outputs.
-    """
-
-    outputs: Sequence[Rows | ResidentRows]
-    execute_s: float
-    stack_s: float = 0.0
-    split_s: float = 0.0
-
-
-class UnreadableInputError(InvalidInputError):
-    """An input's bytes are not the structured value that the program declares, such as half of an image.
-
-    Attributes:
-        input_at: Index of the program's input.
-    """
-
-    def __init__(self, message: str, input_at: int = 0) -> None:
-        super().__init__(message)
-        self.input_at = input_at
-
-
-@dataclass(frozen=True, slots=True)
-class BatchError:
-    """What a program raised. Not only an `Exception`: nothing that it raises ends the replica.
-
-    Attributes:
-        input_at: Index of the input that could not be read, before the program ran; -1: it was not that.
-        is_out_of_device: Whether the program's device had no memory left.
-    """
-
-    error_type: str
-    message: str
-    traceback: str
-    input_at: int = -1
-    is_out_of_device: bool = False
-
-    @classmethod
-    def of(cls, error: BaseException) -> "BatchError":
-        input_at = -1
-        if type(error) is UnreadableInputError:  # an exception of the program may raise when `isinstance` looks at it
-            input_at = error.input_at
-        return cls(type_name(error), text_of(error), bounded(_traceback_of(error), _MAX_TRACEBACK), input_at)
-
-    def event(self, replica_id: str, batch_id: int) -> BatchFailed:
-        """Returns it as the engine learns of it, where the program runs in the engine's process."""
-        return BatchFailed(replica_id, batch_id, self.error_type, self.message, self.traceback, input_at=self.input_at)
 
 
 class ProgramExecutor:
@@ -116,6 +62,7 @@ class ProgramExecutor:
         self._spans: ProgramSpans | None = None
         self._program = program
         self._function = function
+        self._graphs: CapturedProgram | None = None
         self._outputs = program.signature.outputs
         self._cuts = padding_cuts(program)
         self._keeps_state = any(spec.is_resident for spec in self._outputs.tensors)
@@ -138,6 +85,22 @@ class ProgramExecutor:
         except BaseException as error:
             raise load_error(program.name, error) from error
         return executor
+
+    def capture_graphs(self) -> None:
+        """Records the program, which is on a device, as graphs: batches replay them from now on.
+
+        Raises:
+            ProgramLoadError: If it cannot be recorded.
+        """
+        assert self.device is not None
+        started_s = time.monotonic()
+        try:
+            with self._without_gradients():
+                self._graphs = CapturedProgram.capture(self._program, self._function, self.device)
+        except BaseException as error:
+            raise load_error(self._program.name, error) from error
+        seconds = round(time.monotonic() - started_s, 3)
+        _log.info("cuda_graphs_captured", program=self._program.name, num_graphs=self._graphs.num_graphs, seconds=seconds)
 
     @property
     def program(self) -> Program:
@@ -238,7 +201,8 @@ class ProgramExecutor:
                 with self._without_gradients():
                     arguments = self._arguments(columns, statics)
                     stacked_s = time.perf_counter()
-                    returned = self._function(**arguments) if span is None else self._call_under(span, arguments)
+                    function = self._graphs or self._function
+                    returned = function(**arguments) if span is None else self._call_under(span, function, arguments)
                     if self.device is not None:
                         self.device.accelerator.synchronize()  # so that its time and its errors are this batch's
                     returned_s = time.perf_counter()
@@ -313,9 +277,9 @@ class ProgramExecutor:
             failure = BatchError.of(error)
             return replace(failure, message=f"its rebuild of a lost resident failed: {failure.message}")
 
-    def _call_under(self, span: TraceContext, arguments: dict[str, Any]) -> Any:
+    def _call_under(self, span: TraceContext, function: Any, arguments: dict[str, Any]) -> Any:
         """Calls the program with its batch's span as the current one."""
-        return self._function(**arguments) if self._spans is None else self._spans.run(span, self._function, arguments)
+        return function(**arguments) if self._spans is None else self._spans.run(span, function, arguments)
 
     def _without_gradients(self) -> AbstractContextManager[Any]:
         """Not torch's inference mode: its tensors never have gradients, and a program may need those of its inputs."""
@@ -487,10 +451,3 @@ def load_error(program: str, error: BaseException) -> ProgramLoadError:
     """Returns the error of a program that cannot be loaded because of `error`."""
     failure = BatchError.of(error)
     return ProgramLoadError(program, failure.error_type, failure.message, failure.traceback)
-
-
-def _traceback_of(error: BaseException) -> str:
-    try:
-        return "".join(traceback.format_exception(error))
-    except BaseException:  # an exception may misbehave in any way
-        return "".join(traceback.format_tb(traceback_of(error)))

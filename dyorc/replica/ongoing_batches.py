@@ -8,7 +8,8 @@ import numpy as np
 from dyorc.core.request import shifted
 from dyorc.errors import TransportError
 from dyorc.replica.batch_receiver import BatchReceiver, ReadyMessages
-from dyorc.replica.executor import BatchError, ProgramExecutor
+from dyorc.replica.batch_results import BatchError
+from dyorc.replica.executor import ProgramExecutor
 from dyorc.replica.ongoing_calls import OngoingCalls
 from dyorc.replica.program_loop import ProgramLoop
 from dyorc.transport.column_codec import ColumnHeader, Frame, Rows, each_row

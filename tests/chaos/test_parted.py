@@ -187,5 +187,5 @@ def test_a_story_travels_between_clocks() -> None:
     assert [(one.asked_ns, one.ended_ns, one.outcome) for one in found.calls] == [(6050, 6200, "done")] * 2
     assert found.calls[0].batches[0] is found.calls[1].batches[0]
     assert (found.number, found.started_ns, found.ended_ns, found.calls[0].batches[0].sent_ns) == (107, 5900, 6300, 6100)
-    assert found.calls[0].batches[0].requests == [107, 108]
+    assert found.calls[0].batches[0].requests == (107, 108)
     assert len(TraceReader(found).new_steps()) == len(TraceReader(story).new_steps())

@@ -155,7 +155,7 @@ async def output_too_small(client: Client) -> None:
 
 
 async def cuda(client: Client) -> None:
-    """There is no CUDA memory; asking for it, or unregistering all of it, gets an answer."""
+    """Nothing is registered; asking for it, or unregistering all of it, gets an answer, and a handle that is none is refused."""
     found = await client.call("get_cuda_shared_memory_status")
     expect(found if client.is_http else found.get("regions", {}), [] if client.is_http else {}, "the regions")
     await client.call("unregister_cuda_shared_memory")

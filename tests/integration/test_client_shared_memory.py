@@ -1,6 +1,7 @@
 """The system shared memory extension, with clients that behave and clients that do not."""
 
 import asyncio
+import base64
 import contextlib
 import json
 import os
@@ -264,7 +265,14 @@ ROUTES: list[tuple[str, str, Any, int, str]] = [
     ("GET", "cudasharedmemory/status", None, 200, "[]"),
     ("GET", "cudasharedmemory/region/old/status", None, 404, "Unable to find cuda shared memory region: 'old'"),
     ("POST", "cudasharedmemory/register", {}, 400, "'region name' is necessary to register cuda shared memory region"),
-    ("POST", "cudasharedmemory/region/x/register", {}, 400, "register CUDA shared memory region: 'x', GPUs not supported"),
+    ("POST", "cudasharedmemory/region/x/register", {}, 400, "Shared memory register request has no 'raw_handle' field"),
+    (
+        "POST",
+        "cudasharedmemory/region/x/register",
+        {"raw_handle": {"b64": base64.b64encode(bytes(64)).decode()}, "device_id": 999, "byte_size": 1},
+        400,
+        "register CUDA shared memory region: 'x', GPUs not supported: there is no device cuda:999",
+    ),
     ("POST", "cudasharedmemory/unregister", None, 200, ""),
     ("POST", "cudasharedmemory/region/x/unregister", None, 200, ""),
 ]

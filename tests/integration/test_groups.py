@@ -28,7 +28,7 @@ from dyorc.planner.planners import PLANNERS
 from dyorc.planner.program import capture_inference
 from dyorc.planner.verify import mark_proved
 from dyorc.replica.assignment import ForkServerSpec, Identity, ProgramSource, ReplicaAssignment, Uplink
-from dyorc.replica.executor import BatchError, BatchResult
+from dyorc.replica.batch_results import BatchError, BatchResult
 from dyorc.replica.fork_client import ForkClient, GroupSite
 from dyorc.replica.member_group import load_planned
 from tests.deadlines import TIMEOUT_S, wait_until

@@ -214,7 +214,9 @@ async def test_client_memory_works_where_it_is_allowed(tmp_path: Path) -> None:
             ),
             (stub.SystemSharedMemoryStatus(pb.SystemSharedMemoryStatusRequest(name="a")), "NOT_FOUND", "'a'"),
             (
-                stub.CudaSharedMemoryRegister(pb.CudaSharedMemoryRegisterRequest(name="a")),
+                stub.CudaSharedMemoryRegister(
+                    pb.CudaSharedMemoryRegisterRequest(name="a", raw_handle=bytes(64), device_id=999, byte_size=1)
+                ),
                 "INVALID_ARGUMENT",
                 "GPUs not supported",
             ),

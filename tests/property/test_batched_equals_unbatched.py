@@ -16,7 +16,8 @@ import dyorc
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticValue
 from dyorc.core.arrays import same_array
-from dyorc.replica.executor import BatchResult, ProgramExecutor
+from dyorc.replica.batch_results import BatchResult
+from dyorc.replica.executor import ProgramExecutor
 from dyorc.transport.column_codec import Rows
 from tests.exchanges import TensorPath, tensor_path
 

@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 from google.protobuf.json_format import ParseDict
 
-from dyorc.errors import ConflictError, InvalidInputError, UnknownModelError, UnknownRegionError, UnsupportedError
+from dyorc.errors import ConflictError, InvalidInputError, UnknownModelError, UnsupportedError
 from dyorc.gateway.catalog import Model
-from dyorc.gateway.client_memory import ClientMemory
+from dyorc.gateway.client_device_memory import DeviceRegion, check_handle
+from dyorc.gateway.client_memory import ClientMemory, MemoryRegion
 from dyorc.gateway.log_control import TRACE_SETTINGS, refuse_changes
 from dyorc.gateway.model_metadata import model_config, model_statistics, server_metadata
 from dyorc.gateway.readiness import is_ready
@@ -127,7 +128,7 @@ def _value_of(setting: Any) -> Any:
 
 
 class ClientMemoryCalls:
-    """Answers the calls of the shared memory extensions, for system memory and for CUDA memory, which can have no regions.
+    """Answers the calls of the shared memory extensions, for system memory and for CUDA memory.
 
     Clients such as perf_analyzer unregister all regions of both kinds before they begin, so both must answer.
 
@@ -142,35 +143,43 @@ class ClientMemoryCalls:
 
     def status(self, request: Any, tenant: Tenant) -> Any:
         response = pb.SystemSharedMemoryStatusResponse()
-        for region in self._clients.status(request.name or None):
+        for region in self._clients.status(MemoryRegion, request.name or None):
             entry = response.regions[region["name"]]
             entry.name, entry.key = region["name"], region["key"]
             entry.offset, entry.byte_size = region["offset"], region["byte_size"]
         return response
 
     async def register(self, request: Any, tenant: Tenant) -> Any:
-        self._clients.check_allowed()
-        if not request.name:
-            raise InvalidInputError("'region name' is necessary to register system shared memory region")
-        if any(region["name"] == request.name for region in self._clients.status()):
-            raise ConflictError(f"shared memory region '{request.name}' already in manager")
+        self._check_new(request.name, "system")
         await self._server_view.register(request.name, request.key, request.offset, request.byte_size)
         return pb.SystemSharedMemoryRegisterResponse()
 
     async def unregister(self, request: Any, tenant: Tenant) -> Any:
-        await self._server_view.unregister(request.name or None)
+        await self._server_view.unregister(MemoryRegion, request.name or None)
         return pb.SystemSharedMemoryUnregisterResponse()
 
     def cuda_status(self, request: Any, tenant: Tenant) -> Any:
-        self._clients.check_allowed()
-        if request.name:
-            raise UnknownRegionError(f"Unable to find cuda shared memory region: '{request.name}'")
-        return pb.CudaSharedMemoryStatusResponse()
+        response = pb.CudaSharedMemoryStatusResponse()
+        for region in self._clients.status(DeviceRegion, request.name or None):
+            entry = response.regions[region["name"]]
+            entry.name, entry.device_id, entry.byte_size = region["name"], region["device_id"], region["byte_size"]
+        return response
 
-    def cuda_register(self, request: Any, tenant: Tenant) -> Any:
-        self._clients.check_allowed()
-        raise InvalidInputError(f"failed to register CUDA shared memory region: '{request.name}', GPUs not supported")
+    async def cuda_register(self, request: Any, tenant: Tenant) -> Any:
+        self._check_new(request.name, "cuda")
+        if request.device_id < 0:
+            raise InvalidInputError(f"device_id is {request.device_id}, expected a number of at least 0")
+        handle = check_handle(request.raw_handle)
+        await self._server_view.register_device(request.name, handle, request.device_id, request.byte_size)
+        return pb.CudaSharedMemoryRegisterResponse()
 
-    def cuda_unregister(self, request: Any, tenant: Tenant) -> Any:
-        self._clients.check_allowed()
+    async def cuda_unregister(self, request: Any, tenant: Tenant) -> Any:
+        await self._server_view.unregister(DeviceRegion, request.name or None)
         return pb.CudaSharedMemoryUnregisterResponse()
+
+    def _check_new(self, name: str, kind: str) -> None:
+        self._clients.check_allowed()
+        if not name:
+            raise InvalidInputError(f"'region name' is necessary to register {kind} shared memory region")
+        if self._clients.holds(name):
+            raise ConflictError(f"shared memory region '{name}' already in manager")

@@ -122,3 +122,9 @@ class Region(BaseModel):
     key: str
     offset: int
     byte_size: int
+
+
+class CudaRegion(BaseModel):
+    name: str
+    device_id: int
+    byte_size: int

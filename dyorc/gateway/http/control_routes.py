@@ -57,7 +57,7 @@ def control_app(
     add_settings_routes(app, service)
     add_scaling_routes(app, service)
     add_system_memory_routes(app, service.clients, service.server_view)
-    add_cuda_memory_routes(app, service.clients)
+    add_cuda_memory_routes(app, service.clients, service.server_view)
     if metrics is not None:
         add_metrics_route(app, metrics)
     if live is not None:

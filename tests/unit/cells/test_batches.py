@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from dyorc.cells.batches import LocalBatch, run_batch
-from dyorc.replica.executor import BatchError
+from dyorc.replica.batch_results import BatchError
 from tests.deadlines import wait_until
 
 BATCH = LocalBatch("r", 1, 1, [], (), (), 0.0)

@@ -62,7 +62,8 @@ from dyorc.engine.guessing.prediction import Predictor
 from dyorc.engine.invariants import check_all
 from dyorc.engine.request_trace import RequestTrace
 from dyorc.errors import DyOrcError
-from dyorc.replica.executor import BatchError, ProgramExecutor
+from dyorc.replica.batch_results import BatchError
+from dyorc.replica.executor import ProgramExecutor
 from dyorc.replica.resident_table import ResidentRows
 from tests.unit.engine.dispatched import Dispatched
 from tests.unit.engine.received_parts import ReceivedParts

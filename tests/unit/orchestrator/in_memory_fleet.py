@@ -10,7 +10,8 @@ from dyorc.config import LogsConfig
 from dyorc.core.tensor import BlockId, TensorRef
 from dyorc.engine.actions import BatchControl, DispatchBatch
 from dyorc.engine.events import BatchDone, BatchFailed, Event, ReplicaJoined, ReplicaLeft
-from dyorc.replica.executor import BatchError, ProgramExecutor
+from dyorc.replica.batch_results import BatchError
+from dyorc.replica.executor import ProgramExecutor
 
 
 class InMemoryFleet:

@@ -9,7 +9,7 @@ import numpy as np
 
 from dyorc.authoring.program import Program
 from dyorc.core.arrays import Array
-from dyorc.replica.executor import BatchError
+from dyorc.replica.batch_results import BatchError
 from dyorc.replica.ongoing_calls import OngoingCalls, load_on
 from dyorc.replica.program_loop import ProgramLoop
 from dyorc.transport.column_codec import Rows

@@ -10,7 +10,8 @@ from jaxtyping import Float
 import dyorc
 from dyorc.authoring.program import Program
 from dyorc.errors import DefinitionError
-from dyorc.replica.executor import BatchError, BatchResult, ProgramExecutor
+from dyorc.replica.batch_results import BatchError, BatchResult
+from dyorc.replica.executor import ProgramExecutor
 
 NUM_FEATURES = 784
 torch.manual_seed(0)

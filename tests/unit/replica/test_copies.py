@@ -12,7 +12,8 @@ from jaxtyping import Float
 import dyorc
 from dyorc.authoring.program import Program
 from dyorc.core.arrays import Array
-from dyorc.replica.executor import BatchResult, ProgramExecutor
+from dyorc.replica.batch_results import BatchResult
+from dyorc.replica.executor import ProgramExecutor
 from dyorc.transport.column_codec import Rows, StoredColumn
 from dyorc.transport.inbox import BatchBuffers, Inbox
 from dyorc.transport.tier_routes import Routes

@@ -9,7 +9,8 @@ from torch import Tensor
 
 import dyorc
 from dyorc.errors import DefinitionError, ExecutionError, ProgramLoadError
-from dyorc.replica.executor import BatchError, BatchResult, ProgramExecutor
+from dyorc.replica.batch_results import BatchError, BatchResult
+from dyorc.replica.executor import ProgramExecutor
 from tests.counting_device import CountingDevice, CountingTensor, OutOfCountingMemoryError, counting_devices
 
 X = np.arange(4, dtype=np.float32)

@@ -14,7 +14,8 @@ import dyorc
 from dyorc.authoring.program import Program
 from dyorc.authoring.resident import ChainLink
 from dyorc.core.tensor import DType
-from dyorc.replica.executor import BatchError, BatchResult, ProgramExecutor
+from dyorc.replica.batch_results import BatchError, BatchResult
+from dyorc.replica.executor import ProgramExecutor
 from dyorc.replica.program_lifecycle import load_and_warm_up
 from dyorc.replica.resident_bytes import fingerprint, resident_bytes
 from dyorc.replica.resident_table import ResidentRows, ResidentTable

@@ -31,15 +31,6 @@ from tests.whole_server.replica_mutants import REPLICA_MUTANTS
 
 MUTANTS: dict[str, Callable[[], None]] = {**REPLICA_MUTANTS}
 """By name, what makes the mistake in this process."""
-UNNOTICED = frozenset(
-    {
-        "hasty_parking",
-        "kept_streams",
-        "kept_tensors",
-        "part_sent_again",
-    }
-)
-"""What no run has shown yet; all were tried on few seeds."""
 
 _LATE_S = 0.05
 

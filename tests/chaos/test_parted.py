@@ -61,7 +61,7 @@ async def test_requests_parts_and_stored_tensors_pass_between_processes(group: G
                 submission(parted.counted, [np.asarray(1)], (12,), within(60)), take=lambda arrays: int(arrays[0])
             )
             assert [part async for together in parts for part in together] == [(1 + step) ** 2 + 1 for step in range(12)]
-            (y,) = await ask(backend, parted.noted, [5], str(group.folder))
+            (y,) = await ask(backend, parted.noted, [5], str(group.folder), 0.0)
             assert int(y) == 6
             arena = backend.tensors.exchange.arena
             await wait_until_async(lambda arena=arena: arena.num_blocks == 0, "all inputs are freed")

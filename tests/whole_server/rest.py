@@ -22,7 +22,7 @@ def faults_of_replicas(observed: Observed, plane: ControlPlane, shape: Shape) ->
     if num_residents:
         wrong.append(f"{num_residents} residents at rest")
     num_processes = len(plane.forks.processes)
-    if num_processes != plane.num_wanted:
+    if plane.is_settled and num_processes != plane.num_wanted:
         wrong.append(f"{num_processes} processes of replicas at rest, expected {plane.num_wanted}")
     for orchestrator in observed.living(Orchestrator):
         wrong += _faults_of_engine(orchestrator)

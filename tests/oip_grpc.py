@@ -25,8 +25,12 @@ _FIELDS = {
 
 @contextlib.asynccontextmanager
 async def connected(address: str, **options: Any) -> AsyncIterator[Any]:
-    """Yields a stub, and as its `channel` what it talks through."""
-    limits = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    """Yields a stub with a connection of its own, and as its `channel` what it talks through."""
+    limits = [
+        ("grpc.max_receive_message_length", -1),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
     async with grpc.aio.insecure_channel(address, options=limits, **options) as channel:
         stub = GRPCInferenceServiceStub(channel)
         stub.channel = channel

@@ -24,6 +24,7 @@ from dyorc.engine.events import BatchDone, BatchFailed, BatchPart, Event, InputP
 from dyorc.replica.batch_results import BatchError
 from dyorc.replica.executor import ProgramExecutor
 from dyorc.replica.ongoing_calls import OngoingCalls
+from dyorc.replica.program_lifecycle import Leftovers
 from dyorc.replica.program_loop import ProgramLoop
 from dyorc.replica.program_loops import ProgramLoops
 from dyorc.transport.column_codec import Rows
@@ -105,6 +106,10 @@ class HostedCalls:
     def close(self) -> None:
         """Reports nothing from now on: the server stops."""
         self._is_over = True
+
+    def leftovers(self) -> Leftovers:
+        """Returns what watches whether the loaded program is freed once it is dropped."""
+        return Leftovers(self._executor.function)
 
     def drop(self) -> None:
         """Drops the program, and ends its loop, unless others use it."""

@@ -23,6 +23,7 @@ from dyorc.engine.events import BatchDone, BatchFailed, Event, ReplicaJoined, Re
 from dyorc.models.status import StatusBoard
 from dyorc.replica.executor import ProgramExecutor
 from dyorc.replica.program_device import is_movable
+from dyorc.replica.program_lifecycle import Leftovers
 from dyorc.replica.program_thread import ProgramThread
 from dyorc.transport.outbox import Outbox
 
@@ -173,6 +174,10 @@ class HostedProgram:
         elif self.group is not None:
             node, num_cores = f"{node}/{self.group.name}", 1
         self._context.post(ReplicaJoined(self.replica_id, self.program, node, num_cores, self.process))
+
+    def leftovers(self) -> Leftovers:
+        """Returns what watches whether the loaded program is freed once it is dropped."""
+        return Leftovers(self._executor.function)
 
     def drop(self) -> None:
         """Drops the program, and ends its thread, unless others of its group use that. No batch may be running."""

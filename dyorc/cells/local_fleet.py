@@ -306,9 +306,10 @@ class LocalFleet:
         hosted = self._take_out(replica_id)
         if hosted is not None:
             _log.info("replica_parked", program=hosted.program, replica=replica_id)
+            leftovers = hosted.leftovers()
             hosted.drop()
             self._parked[hosted.program] = replica_id
-            asyncio.get_running_loop().run_in_executor(None, free_memory)
+            asyncio.get_running_loop().run_in_executor(None, free_memory, leftovers)
             self._start_loading(self._programs[hosted.program])  # it may be wanted again by now
 
     def give_up(self, replica_id: str, reason: str) -> None:

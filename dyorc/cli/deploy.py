@@ -17,6 +17,8 @@ _console = Console(soft_wrap=True)
 
 _TIMEOUT_S = 900.0
 """Programs may take long to load."""
+_MAX_NAMES = 8
+"""Of a version's programs that a table shows; JSON has all."""
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The workflow, or program, as clients know it.")]
 
@@ -185,7 +187,9 @@ def _show_all(lines: dict[str, Any], as_json: bool, progress: Mapping[str, str] 
             part = f"{shares[version]:.0%}" if version in shares else "unloaded"
             is_default = " (default)" if version == line["default"] else ""
             copies = f"{line['shadows'][version]:.0%}" if version in line["shadows"] else ""
-            programs = ", ".join(details["programs"].values())
+            names = list(details["programs"].values())
+            rest = f" and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
+            programs = ", ".join(names[:_MAX_NAMES]) + rest
             table.add_row(name, version + is_default, part, copies, programs, details["target"])
     _console.print(table)
     for name, line in lines.items():

@@ -23,11 +23,13 @@ class GroupControl:
 
     Attributes:
         deployed: The versions of all models, by name, as the orchestrator last reported them.
+        is_unheard: Whether no orchestrator has reported any yet.
         begin_epoch: Begins an epoch of this gateway's requests.
     """
 
     def __init__(self, group: str, send: Callable[[FromGateway], None], is_connected: Callable[[], bool]) -> None:
         self.deployed: dict[str, Any] = {}
+        self.is_unheard = True
         self.begin_epoch: BeginEpoch = lambda: lambda: True
         self._group = group
         self._send = send
@@ -56,6 +58,10 @@ class GroupControl:
             return await waiting
         finally:
             self._waiting.pop(message.number, None)
+
+    def report(self, deployed: dict[str, Any]) -> None:
+        """Takes what the orchestrator reports as deployed."""
+        self.deployed, self.is_unheard = deployed, False
 
     def receive(self, message: ChangeDone | ChangeRefused | DrainQuery) -> None:
         """Handles a result or a drain query from the orchestrator."""
@@ -133,6 +139,7 @@ class ControlClient:
             for model, history in control.deployed.items():
                 if model == change.model or change.target in [version["target"] for version in history["versions"].values()]:
                     return group
+        self._check_all_heard(change.model or change.target)
         raise InvalidInputError(
             f"no group has this model or its code: choose one with --group; available: {sorted(self._groups)}"
         )
@@ -143,5 +150,11 @@ class ControlClient:
         for group, control in self._groups.items():
             if model in control.deployed:
                 return group
+        self._check_all_heard(model)
         known = sorted({name for control in self._groups.values() for name in control.deployed})
         raise UnknownModelError(f"nothing is deployed as {model!r}; deployed are {known}")
+
+    def _check_all_heard(self, name: str) -> None:
+        """Raises `NotReadyError` if a group may have a model, or code, of which this gateway does not know yet."""
+        if unheard := sorted(group for group, control in self._groups.items() if control.is_unheard):
+            raise NotReadyError(f"{name!r} is not known yet: the orchestrators of {unheard} have not reported what is deployed")

@@ -28,7 +28,7 @@ def pack_trace(story: RequestTrace) -> dict[str, Any]:
         for batch in call.batches:
             batches.setdefault(id(batch), batch)
         numbers = [list(batches).index(id(batch)) for batch in call.batches]
-        calls.append([msgspec.to_builtins(msgspec.structs.replace(call, batches=[])), numbers])
+        calls.append([msgspec.to_builtins(msgspec.structs.replace(call, batches=())), numbers])
     places = {id(entry): [kind, at] for kind in _KINDS for at, entry in enumerate(getattr(story, kind))}
     return {
         "number": story.number,
@@ -53,14 +53,14 @@ def unpack_trace_into(story: RequestTrace, values: dict[str, Any], shift_ns: int
     """
     batches = _shifted(msgspec.convert(values["batches"], list[BatchTrace], strict=False), shift_ns)
     for batch in batches:
-        batch.requests = [number + numbers_from for number in batch.requests]
+        batch.requests = tuple(number + numbers_from for number in batch.requests)
     story.number = values["number"] + numbers_from
     story.ended_ns = values["ended_ns"] + shift_ns if values["ended_ns"] else 0
     story.is_answered = values["is_answered"]
     story.calls = []
     for values_of_call, numbers in values["calls"]:
         call = msgspec.convert(values_of_call, CallTrace, strict=False)
-        call.batches = [batches[number] for number in numbers]
+        call.batches = tuple(batches[number] for number in numbers)
         story.calls.append(call)
     _shifted(story.calls, shift_ns)
     story.decisions = _shifted(msgspec.convert(values["decisions"], list[DecisionTrace], strict=False), shift_ns)

@@ -287,7 +287,7 @@ class RemoteBackend:
                         pending.announce_effect()
                 self._send(EffectAck(number))
             case OffersUpdate(offers=offers, deployed=deployed):
-                self.control.deployed = deployed
+                self.control.report(deployed)
                 self.offers.change(offers)
             case ChangeDone() | ChangeRefused() | DrainQuery():
                 self.control.receive(message)

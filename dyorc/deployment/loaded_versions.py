@@ -1,7 +1,6 @@
 """The versions that this process has loaded: loads them, puts them on offer, and drops them when no request needs them."""
 
 import asyncio
-import gc
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -31,6 +30,7 @@ from dyorc.models.status import ProgramState
 from dyorc.models.submission import BeginEpoch
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.replica.assignment import ProgramSource
+from dyorc.system.idle_collection import IdleCollection
 from dyorc.system.switch_interval import switch_interval_at_most
 
 _log = structlog.get_logger("dyorc.deploying")
@@ -40,8 +40,6 @@ _SWITCH_INTERVAL_S = 0.0005
 
 _LOOK_AGAIN_S = 0.5
 _FIRST_POLL_S, _MAX_POLL_S = 0.02, 0.5
-_MAX_UNCOLLECTED = 8
-"""Versions that have left and may stay in memory while requests run, which collecting garbage would hold up."""
 
 Places = Mapping[Program, ProgramSource]
 """Programs with the places where replicas find them."""
@@ -131,7 +129,7 @@ class LoadedVersions:
         self._shown: list[ServedModel] = []
         self._leaving: dict[ModelKey, asyncio.Task[None]] = {}
         self._left: list[LoadedVersion] = []
-        self._num_uncollected = 0
+        self._garbage = IdleCollection(lambda: not running.orchestrator.num_requests)
         self._offered: set[ModelKey] = set()
         self.has_left: Callable[[], object] = lambda: None
 
@@ -168,6 +166,7 @@ class LoadedVersions:
 
     async def close(self) -> None:
         """Keeps everything loaded from now on."""
+        self._garbage.close()
         for task in self._leaving.values():
             task.cancel()
         await asyncio.gather(*self._leaving.values(), return_exceptions=True)
@@ -357,10 +356,8 @@ class LoadedVersions:
         for version in unneeded:
             version.unload()
             self._left.remove(version)
-        self._num_uncollected += len(unneeded)
-        if self._num_uncollected and (self._num_uncollected >= _MAX_UNCOLLECTED or not self._orchestrator.num_requests):
-            self._num_uncollected = 0
-            gc.collect()  # modules are cycles, and a server's collector hardly ever looks at objects that have lived for long
+        if unneeded:
+            self._garbage.ask()  # modules are cycles, and a server's collector hardly ever looks at what has lived for long
 
 
 def refusal(error: DyOrcError) -> DeployError:

@@ -5,13 +5,14 @@ made on demand. They are plain values, ready for JSON; times are in ms since the
 """
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
 from dyorc.core.trace_context import TraceContext
 
 Step: TypeAlias = dict[str, Any]
+_Entry = TypeVar("_Entry")
 
 
 class Move(msgspec.Struct, frozen=True, gc=False):
@@ -53,7 +54,7 @@ class BatchTrace(msgspec.Struct, eq=False, gc=False):
     reason: str
     size: int
     num_guesses: int
-    requests: list[int]
+    requests: Sequence[int]
     sent_ns: int
     started_ns: int = 0
     ended_ns: int = 0
@@ -112,7 +113,7 @@ class CallTrace(msgspec.Struct, eq=False, gc=False):
     num_waiting: int = 0
     is_repeat: bool = False
     bet: Step | None = None
-    batches: list[BatchTrace] = []
+    batches: Sequence[BatchTrace] = ()
     outcome: str = "waiting"
     error: str = ""
     depth: int = 0
@@ -214,6 +215,9 @@ _REMADE_BY = {"rebuild": "by the program's rebuild", "call": "by running its cal
 class RequestTrace:
     """What has happened to a request so far.
 
+    Thousands of stories are kept, and each list in them takes time from every collection of garbage, which holds up all requests.
+    So there is no list for nothing, and tuples of structs without `gc`, which collections pass over, where there are few entries.
+
     Args:
         number: The request's.
         started_ns: When it was handed over; steps count their time from here.
@@ -240,9 +244,9 @@ class RequestTrace:
         self.ended_ns = 0
         self.is_answered = False
         self.calls: list[CallTrace] = []
-        self.decisions: list[DecisionTrace] = []
-        self.parts: list[PartTrace] = []
-        self.notes: list[TraceNote] = []
+        self.decisions: Sequence[DecisionTrace] = ()
+        self.parts: Sequence[PartTrace] = ()
+        self.notes: Sequence[TraceNote] = ()
         self._log: list[CallTrace | DecisionTrace | PartTrace | TraceNote] = []
         """What took a step, once for each step: a call for each of its batches and for its end, a decision when branches were
         followed and when it was taken."""
@@ -253,7 +257,7 @@ class RequestTrace:
 
     def add_dispatch(self, call: CallTrace, batch: BatchTrace) -> None:
         """Adds a batch to a call that was sent in it."""
-        call.batches.append(batch)
+        call.batches = (*call.batches, batch)
         self._log.append(call)
 
     def end_call(self, call: CallTrace, now_ns: int, error: str = "") -> None:
@@ -263,6 +267,10 @@ class RequestTrace:
         call.outcome = "failed" if error else "done"
         if not call.is_repeat:
             self._log.append(call)
+
+    def add_decision(self, decision: DecisionTrace) -> None:
+        """Adds a decision that no path has reached before."""
+        self.decisions = _added(self.decisions, decision)
 
     def add_guesses(self, decision: DecisionTrace, outcomes: dict[str, float], now_ns: int) -> None:
         """Adds outcomes of an open decision that are guessed, with their probabilities."""
@@ -280,7 +288,7 @@ class RequestTrace:
 
     def add_part(self, part: PartTrace) -> None:
         """Adds the next part of the answer, which was sent."""
-        self.parts.append(part)
+        self.parts = _added(self.parts, part)
         self._log.append(part)
 
     def end(self, now_ns: int, *, is_answered: bool) -> None:
@@ -292,7 +300,7 @@ class RequestTrace:
 
     def note(self, note: TraceNote) -> None:
         """Adds another event."""
-        self.notes.append(note)
+        self.notes = _added(self.notes, note)
         self._log.append(note)
 
     def steps(self) -> list[Step]:
@@ -302,6 +310,13 @@ class RequestTrace:
     def since(self, position: int) -> "list[CallTrace | DecisionTrace | PartTrace | TraceNote]":
         """Returns what has taken a step since a position in the log, once for each step."""
         return self._log[position:]
+
+
+def _added(entries: Sequence[_Entry], entry: _Entry) -> Sequence[_Entry]:
+    if isinstance(entries, list):
+        entries.append(entry)
+        return entries
+    return [entry]
 
 
 class TraceReader:

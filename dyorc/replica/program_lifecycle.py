@@ -9,6 +9,9 @@ import inspect
 import os
 import sys
 import time
+import weakref
+from types import FunctionType, ModuleType
+from typing import Any
 
 import numpy as np
 import structlog
@@ -22,6 +25,9 @@ from dyorc.replica.executor import ProgramExecutor
 from dyorc.system import malloc
 
 _log = structlog.get_logger("dyorc.replica")
+
+_FREED_S, _POLL_S = 0.5, 0.02
+"""A dropped program's thread ends first, which refers to it."""
 
 
 def load_and_warm_up(program: Program) -> ProgramExecutor:
@@ -64,9 +70,38 @@ def _zeros(program: Program, spec: TensorSpec) -> list[Array]:
     return [zeros]
 
 
-def free_memory() -> None:
-    """Frees unreferenced memory: cycles, torch's cache on the device, and free memory of the allocator."""
-    gc.collect()
+class Leftovers:
+    """Watches what a program has loaded, without keeping it: most of it is freed once nothing refers to it, without a collection.
+
+    Args:
+        function: The program's function, which loads nothing, or its object.
+    """
+
+    def __init__(self, function: Any) -> None:
+        loaded = [] if inspect.isfunction(function) else [function, *getattr(function, "__dict__", {}).values()]
+        self._watched: list[weakref.ref[Any]] = []
+        for each in loaded:
+            with contextlib.suppress(TypeError):  # lists and numbers cannot be watched
+                if not isinstance(each, (ModuleType, FunctionType, type)):
+                    self._watched.append(weakref.ref(each))
+
+    def wait(self, timeout_s: float) -> bool:
+        """Waits until all of it is freed. Returns whether it is. Blocking."""
+        until_s = time.monotonic() + timeout_s
+        while not (is_freed := all(each() is None for each in self._watched)) and time.monotonic() < until_s:
+            time.sleep(_POLL_S)
+        return is_freed
+
+
+def free_memory(leftovers: Leftovers | None = None) -> None:
+    """Frees unreferenced memory: cycles, torch's cache on the device, and free memory of the allocator. Blocking.
+
+    Args:
+        leftovers: Of a program that was dropped while requests go on, which a collection of garbage would hold up: there is none
+            if all that the program has loaded is freed, soon, without it.
+    """
+    if leftovers is None or not leftovers.wait(_FREED_S):
+        gc.collect()
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.empty_cache()

@@ -24,7 +24,7 @@ class HistoryKeepers(Protocol):
         ...
 
 
-class Origin(msgspec.Struct, kw_only=True, eq=False):
+class Origin(msgspec.Struct, kw_only=True, eq=False, gc=False):
     """Where a request came from. The gateway makes it; all times are of the monotonic clock, in nanoseconds; 0: unknown.
 
     Attributes:
@@ -56,7 +56,7 @@ class Origin(msgspec.Struct, kw_only=True, eq=False):
     is_recorded: bool = True
 
 
-class RequestRecord(msgspec.Struct, kw_only=True, eq=False):
+class RequestRecord(msgspec.Struct, kw_only=True, eq=False, gc=False):
     """A request that has ended. Times are of the monotonic clock, in nanoseconds.
 
     Attributes:

@@ -11,7 +11,8 @@ from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import NamedTuple
+
+import msgspec
 
 from dyorc.engine.request_trace import BatchTrace, CallTrace, RequestTrace
 from dyorc.telemetry.record import RequestRecord
@@ -61,7 +62,7 @@ NUM_REFUSED = 100
 """Of each kind of error."""
 
 
-class SizedRecord(NamedTuple):
+class SizedRecord(msgspec.Struct, eq=False, gc=False):
     """A record, and the memory that it takes."""
 
     record: RequestRecord

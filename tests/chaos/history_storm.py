@@ -39,12 +39,14 @@ _FROZEN_S = 2.5
 """Longer than a job's lease, which is 1 s: another server runs the job meanwhile."""
 _MAX_JUMP_S = 3.0
 """By so much the wall clock of all servers is set forward or back."""
+_END_RATIO = 0.4
+"""How many servers that end get SIGTERM, not SIGKILL: such a one closes the store."""
 _NUM_SHOWN = 3
 _ENDED = ("succeeded", "failed", "cancelled")
 
 
 def disturb(at: Servers, clock: Path, seconds: float, chance: random.Random) -> Counter[str]:
-    """Kills and freezes servers, and sets their clock, for so long. Returns how often."""
+    """Kills, ends and freezes servers, and sets their clock, for so long. Returns how often."""
     until_s, counts = time.monotonic() + seconds, Counter[str]()
     while time.monotonic() < until_s:
         time.sleep(chance.uniform(0, _MAX_PAUSE_S))
@@ -56,6 +58,9 @@ def disturb(at: Servers, clock: Path, seconds: float, chance: random.Random) -> 
             counts["freezes"] += 1
             with at.frozen(victim):
                 time.sleep(chance.uniform(0, _FROZEN_S))
+        elif chance.random() < _END_RATIO:
+            counts["ends"] += 1
+            at.end(victim)
         else:
             counts["kills"] += 1
             at.kill(victim)

@@ -1,12 +1,14 @@
 """Mistakes made on purpose in servers whose jobs' histories are judged, each by its name. They concern SQLite."""
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
 from dyorc.protocol.job_records import JobState
-from dyorc.store import sqlite_jobs
+from dyorc.store import sqlite, sqlite_file, sqlite_jobs, sqlite_leases
 
 JOB_MISTAKES: dict[str, Callable[[], None]] = {}
 """By name, what makes the mistake in this process."""
@@ -66,6 +68,22 @@ def forgotten_key() -> None:
         return submit(connection, replace(job, idempotency_key=""), *rest)
 
     sqlite_jobs.submit = submit_without_key
+
+
+@_mistake
+def dropped_locks() -> None:
+    """The file of the store is opened once more and closed, which drops this process's locks on it (decision 0068)."""
+    connect = sqlite_file.connect
+    stores: tuple[Any, ...] = (sqlite, sqlite_leases)
+
+    def connect_and_look(path: Path, *rest: Any) -> Any:
+        connection = connect(path, *rest)
+        connection.execute("SELECT name FROM sqlite_master").fetchall()
+        os.close(os.open(path, os.O_RDONLY))
+        return connection
+
+    for store in stores:
+        store.connect = connect_and_look
 
 
 @_mistake

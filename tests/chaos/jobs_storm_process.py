@@ -75,7 +75,9 @@ async def _serve(part: Part) -> None:
             Jobs(service, _store(part), jobs_config) as jobs,
             HttpServer(Gateway(service, jobs), config, service.shedding, DirectInference(service)),
         ):
-            await asyncio.Event().wait()
+            stop = asyncio.Event()
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+            await stop.wait()
 
 
 def _end_with_input() -> None:

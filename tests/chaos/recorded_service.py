@@ -2,13 +2,15 @@
 
     python -m tests.chaos.recorded_service FILE orchestrator|gateway ...
 
-Nothing else differs from the commands: this puts recorders around the store's leases, a leader's question whether it may act, and
-what a gateway uses of a leader's messages. Each line of the file is an `Operation`; one that changes a lease is written when it
-begins, too, since a process may be killed before it ends. Times are the machine's monotonic clock, so they order all processes.
+Nothing else differs from the commands. This puts recorders around the store's leases, a leader's question whether it may act,
+and what a gateway uses of a leader's messages. A process also stops itself before it writes what is deployed, if a file asks
+for that (`stop_file`). Each line of the records is an `Operation`; one that changes a lease is written when it begins, too,
+since a process may be killed before it ends. Times are the machine's monotonic clock, so they order all processes.
 """
 
 import math
 import os
+import signal
 import sys
 import time
 from collections.abc import Awaitable
@@ -24,6 +26,7 @@ from dyorc.cluster.remote_backend import RemoteBackend
 from dyorc.leader_election import leadership_thread
 from dyorc.leader_election.leader import Leader
 from dyorc.leader_election.leadership import Leadership
+from dyorc.store import redis, sqlite
 from dyorc.store.lease_store import Lease, LeaseStore
 from tests.chaos.services_storm_mistakes import MISTAKES
 from tests.histories.operation import Operation
@@ -127,6 +130,29 @@ def record_all(recorder: Recorder) -> None:
     _record_taken(recorder)
 
 
+def stop_file(records: Path) -> Path:
+    """Returns the file that asks for a stop; who stops itself removes it."""
+    return records.with_name("stop_at_note")
+
+
+def stop_before_notes(file: Path) -> None:
+    """Lets this process stop itself before it writes what is deployed, if a file asks for that."""
+    for store in (sqlite.SqliteStore, redis.RedisStore):
+        _stop_before_notes(store, file)
+
+
+def _stop_before_notes(store: Any, file: Path) -> None:
+    note = store.note
+
+    def stop_and_note(self: Any, name: str, *values: Any) -> Awaitable[bool]:
+        if name.startswith("deployed/") and file.exists():
+            file.unlink()
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return note(self, name, *values)
+
+    store.note = stop_and_note
+
+
 def _record_acts(recorder: Recorder) -> None:
     leadership: Any = Leadership
     ask = leadership.is_sure.fget
@@ -169,6 +195,7 @@ def main() -> None:
     for mistake in os.environ.get(MADE, "").split():
         MISTAKES[mistake]()
     record_all(Recorder(Path(sys.argv[1])))
+    stop_before_notes(stop_file(Path(sys.argv[1])))
     sys.argv = ["dyorc", *sys.argv[2:]]
     run_command()
 

@@ -11,11 +11,12 @@ import argparse
 import json
 import math
 import random
+import signal
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,15 @@ from tests.server_process import target
 
 _MODELS_FOR_S = 15.0
 """Clients turn to other models after so long: short histories are decided fast, and long enough for several changes."""
-_MAX_PAUSE_S = 2.0
+_MAX_PAUSE_S, _LOOK_S = 2.0, 0.02
 _FROZEN_S = 2.5
 """Longer than a lease."""
-_FAULTS = {"leader_kills": 4, "leader_freezes": 4, "gateway_kills": 1, "gateway_freezes": 1}
+_FAULTS = {"leader_kills": 4, "leader_freezes": 4, "leader_overtakings": 2, "gateway_kills": 1, "gateway_freezes": 1}
 _CUTS = {"leader_cuts": 3, "gateway_cuts": 1}
 """Besides, with Redis."""
+_OVERTAKEN_S, _WRITING_S = 5.0, 0.3
+"""How long a leader is waited for that is about to write what is deployed, then for the next one, and for what that deploys; and
+how long the first one may then write."""
 _NUM_SHOWN = 5
 _LAST = 1000
 """The number of the client that reads last."""
@@ -51,13 +55,16 @@ _LAST = 1000
 class Storm:
     """Strikes servers by chance.
 
+    Args:
+        deploys: What clients deploy.
+
     Attributes:
         counts: How often, by kind.
         disturbed: From when until when, each time.
     """
 
-    def __init__(self, services: Services, chance: random.Random) -> None:
-        self._services, self._chance = services, chance
+    def __init__(self, services: Services, deploys: History, chance: random.Random) -> None:
+        self._services, self._deploys, self._chance = services, deploys, chance
         self._faults = _FAULTS | (_CUTS if services.orchestrators[0].link is not None else {})
         self.counts: Counter[str] = Counter()
 
@@ -82,6 +89,8 @@ class Storm:
                 victim.replace()
                 if victim in self._services.gateways:
                     victim.server.wait_until_ready()  # the other one serves meanwhile
+            case "overtakings":
+                self._overtake(victim)
             case "freezes":
                 with victim.stopped():
                     time.sleep(self._chance.uniform(0, _FROZEN_S))
@@ -89,6 +98,36 @@ class Storm:
                 assert victim.link is not None
                 with victim.link.cut():
                     time.sleep(self._chance.uniform(0, _FROZEN_S))
+
+    def _overtake(self, victim: Place) -> None:
+        """Stops a leader that is about to write what is deployed until another one has deployed.
+
+        That one is killed once the first has gone on, so that a third reads what is written.
+        """
+        services = self._services
+        services.stop_at_note.touch()
+        if not _happens_within(_OVERTAKEN_S, lambda: not services.stop_at_note.exists()):
+            services.stop_at_note.unlink(missing_ok=True)
+            return
+        if _happens_within(_OVERTAKEN_S, lambda: services.leader() not in (victim, None)):
+            num_before = self._num_deployed()
+            _happens_within(_OVERTAKEN_S, lambda: self._num_deployed() > num_before)
+        victim.server.process.send_signal(signal.SIGCONT)
+        time.sleep(_WRITING_S)
+        if (successor := services.leader()) is not None:
+            successor.replace()
+
+    def _num_deployed(self) -> int:
+        return sum(operation.kind == "deploy" and operation.outcome is not None for operation in self._deploys.operations)
+
+
+def _happens_within(seconds: float, has_happened: Callable[[], bool]) -> bool:
+    until_s = time.monotonic() + seconds
+    while not has_happened():
+        if time.monotonic() > until_s:
+            return False
+        time.sleep(_LOOK_S)
+    return True
 
 
 def look_last(services: Services, clients: ServicesClients) -> None:
@@ -128,9 +167,10 @@ def run(
         models = [f"{kind}_{generation}" for kind in KINDS for generation in range(num_generations)]
         targets = [target("parted", "noted"), *(write_version(folder, model, FIRST) for model in models)]
         with Services(store, folder, targets, mistakes) as services:
-            storm = Storm(services, chance)
+            clients = ServicesClients(services.urls, folder, num_clients, seed, _MODELS_FOR_S, num_generations)
+            storm = Storm(services, clients.deploys, chance)
             _tell(f"{store}: all is up after {time.monotonic() - started_s:.1f} s")
-            with ServicesClients(services.urls, folder, num_clients, seed, _MODELS_FOR_S, num_generations) as clients:
+            with clients:
                 storm.rage(seconds)
             look_last(services, clients)
             logs = [place.server.output for place in (*services.gateways, *services.orchestrators)]

@@ -18,10 +18,12 @@ from tests.client_threads import ClientThreads
 from tests.histories.operation import History, NotSentError, Operation
 from tests.histories.part_streams import Part
 
-_KINDS = {"ask": 12, "list": 2, "deploy": 1.0, "rollback": 1.0, "effect": 5, PARTS: 1, ONCE: 1}
+_KINDS = {"ask": 12, "list": 2, "deploy": 1.0, "rollback": 1.0, "effect": 5, PARTS: 3, ONCE: 1}
 _NUM_PARTS = 40
 _ANSWER_S = 30.0
 _REST_S = 0.01
+_EFFECTS_REST_S = (0.0, 0.0, 0.5)
+"""How long programs rest after an effect: long enough for their orchestrator to be killed before its answer."""
 _REFUSED_S = 0.05
 _UNKNOWN = (502, 503, 504)
 """What is said when a change may have been made, or not."""
@@ -80,7 +82,7 @@ class ServicesClients(ClientThreads):
                     self._deploy(client, http, url, model)
                 self._roll_back(client, http, url, model)
             case "effect":
-                self._have_effect(client, http, url)
+                self._have_effect(client, http, url, chance.choice(_EFFECTS_REST_S))
             case _:
                 self._read(client, http, url, self._model(kind))
 
@@ -136,10 +138,10 @@ class ServicesClients(ClientThreads):
 
     # Effects
 
-    def _have_effect(self, client: int, http: httpx.Client, url: str) -> None:
+    def _have_effect(self, client: int, http: httpx.Client, url: str, rest_s: float) -> None:
         number = next(self._numbers)
         tensor = {"name": "x", "shape": [], "datatype": "INT64", "data": [number]}
-        body = {"inputs": [tensor], "parameters": {"folder": str(self._folder)}}
+        body = {"inputs": [tensor], "parameters": {"folder": str(self._folder), "rest_s": rest_s}}
         with self.effects.recorded(client, "effect", str(number)) as operation, _unanswered():
             answer = http.post(f"{url}/v2/models/noted/infer", json=body)
             operation.outcome = ["answered", ""] if answer.is_success else ["failed", answer.json()["code"]]

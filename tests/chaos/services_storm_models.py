@@ -37,7 +37,7 @@ _PARTS = """
 @dyorc.program(in_process=True, batched=False, max_ongoing=8, pure={is_pure})
 async def {model}_program(num_parts: Number) -> AsyncIterator[Int[np.ndarray, "3"]]:
     for at in range(int(num_parts)):
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.05)
         yield np.array([at, {version}, os.getpid()])
 
 

@@ -11,7 +11,7 @@ from typing import Self
 
 from dyorc.leader_election.leader_discovery import find_leader
 from dyorc.testing import ServerProcess
-from tests.chaos.recorded_service import MADE, MODULE
+from tests.chaos.recorded_service import MADE, MODULE, stop_file
 from tests.deadlines import wait_until
 from tests.redis_server import RedisServer
 from tests.shared_folders import shared_folder
@@ -80,11 +80,13 @@ class Services:
     Attributes:
         urls: Where the gateways listen; the same after a kill as before.
         records: What processes have recorded.
+        stop_at_note: If this file is there, the next process that is about to write what is deployed stops itself.
     """
 
     def __init__(self, store: str, folder: Path, targets: Sequence[str], mistakes: Sequence[str] = ()) -> None:
         self._store, self._folder, self._targets, self._mistakes = store, folder, targets, mistakes
         self.records = folder / "records"
+        self.stop_at_note = stop_file(self.records)
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:

@@ -61,7 +61,7 @@ async def test_requests_parts_and_stored_tensors_pass_between_processes(group: G
                 submission(parted.counted, [np.asarray(1)], (12,), within(60)), take=lambda arrays: int(arrays[0])
             )
             assert [part async for together in parts for part in together] == [(1 + step) ** 2 + 1 for step in range(12)]
-            (y,) = await ask(backend, parted.noted, [5], str(group.folder))
+            (y,) = await ask(backend, parted.noted, [5], str(group.folder), 0.0)
             assert int(y) == 6
             arena = backend.tensors.exchange.arena
             await wait_until_async(lambda arena=arena: arena.num_blocks == 0, "all inputs are freed")
@@ -187,5 +187,5 @@ def test_a_story_travels_between_clocks() -> None:
     assert [(one.asked_ns, one.ended_ns, one.outcome) for one in found.calls] == [(6050, 6200, "done")] * 2
     assert found.calls[0].batches[0] is found.calls[1].batches[0]
     assert (found.number, found.started_ns, found.ended_ns, found.calls[0].batches[0].sent_ns) == (107, 5900, 6300, 6100)
-    assert found.calls[0].batches[0].requests == [107, 108]
+    assert found.calls[0].batches[0].requests == (107, 108)
     assert len(TraceReader(found).new_steps()) == len(TraceReader(story).new_steps())

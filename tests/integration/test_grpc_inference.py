@@ -416,3 +416,10 @@ async def test_a_message_of_millions_of_fields_is_refused_at_once(stub: Any) -> 
 async def test_an_unknown_call_is_unimplemented(stub: Any) -> None:
     error = await oip_grpc.refused(stub.channel.unary_unary(f"{oip_grpc.METHOD}ModelDance")(b""))
     assert error.status == "UNIMPLEMENTED"
+
+
+async def test_thousands_of_calls_on_a_new_connection_are_all_answered(stack: Stack) -> None:
+    """gRPC itself resets some of them, without a code, beyond 1,000 that wait."""
+    async with oip_grpc.connected(stack.grpc_address) as stub:
+        answers = await asyncio.gather(*(stub.ModelInfer(affine(), timeout=60) for _ in range(3000)), return_exceptions=True)
+    assert [str(answer) for answer in answers if isinstance(answer, Exception)] == []

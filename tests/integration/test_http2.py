@@ -10,7 +10,9 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from jaxtyping import Float
 
+import dyorc
 from dyorc.config import GatewayConfig
 from dyorc.errors import MissingLibraryError
 from dyorc.gateway.grpc.grpc_server import GrpcServer
@@ -83,3 +85,67 @@ async def test_a_flood_of_window_updates_is_cut_off() -> None:
         async with oip_grpc.connected(stack.grpc_address) as stub:
             answer = oip_grpc.outputs_of(await stub.ModelInfer(oip_grpc.request("quadruple", {"x": np.ones(4, np.float32)})))
     np.testing.assert_array_equal(answer["output"], np.full(4, 4, np.float32))
+
+
+@dyorc.program
+def grow(x: Float[np.ndarray, "batch 4"]) -> Float[np.ndarray, "batch 100000"]:
+    """Returns much."""
+    return np.repeat(x, 25_000, axis=1)
+
+
+@dyorc.workflow
+async def large(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "100000"]:
+    """Answers with 400 kB."""
+    return grow(x)
+
+
+class _Deaf:
+    """A client that opens its windows only when it is asked to."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ngh2 = pytest.importorskip("ngh2")
+        self._http2 = ngh2.Connection(ngh2.Role.CLIENT, ngh2.Configuration(auto_window_update=False))
+        self._http2.initiate_connection({})
+        self._data_received = ngh2.DataReceived
+        self._reader, self._writer = reader, writer
+
+    def ask(self) -> None:
+        message = oip_grpc.request("large", {"x": np.ones(4, np.float32)}).SerializeToString()
+        path = (oip_grpc.METHOD + "ModelInfer").encode()
+        headers = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", path), (b":authority", b"a")]
+        stream = self._http2.send_request([*headers, (b"content-type", b"application/grpc"), (b"te", b"trailers")])
+        self._http2.send_data(stream, b"\0" + len(message).to_bytes(4) + message, end_stream=True)
+        self._writer.write(self._http2.data_to_send())
+
+    async def read(self, *, opens_window: bool) -> int:
+        """Returns how many bytes of answers came; 0 once the server has ended the connection."""
+        while data := await self._reader.read(2**16):
+            self._http2.receive_data(data)
+            chunks = [event for event in self._http2.events() if isinstance(event, self._data_received)]
+            for chunk in chunks if opens_window else []:
+                self._http2.acknowledge_received_data(len(chunk.data), chunk.stream_id)
+            self._writer.write(self._http2.data_to_send())
+            if chunks:
+                return sum(len(chunk.data) for chunk in chunks)
+        return 0
+
+
+async def test_a_client_that_does_not_read_its_answer_is_cut_off() -> None:
+    pytest.importorskip("dyorc.gateway.grpc.http2_server")
+    config = _OWN.model_copy(update={"write_timeout_s": 0.2, "min_bytes_per_s": 1000})
+    async with running([large], gateway=config, grpc=True) as stack, asyncio.timeout(TIMEOUT_S):
+        host, _, port = stack.grpc_address.rpartition(":")
+        (deaf_reader, deaf_writer), (reader, writer) = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
+        deaf, patient = _Deaf(deaf_reader, deaf_writer), _Deaf(reader, writer)
+        patient.ask()
+        num_read = 0
+        while num_read < 400_000:
+            num_read += await patient.read(opens_window=True)
+        deaf.ask()
+        with contextlib.suppress(ConnectionError):
+            while await deaf.read(opens_window=False):
+                pass
+        patient.ask()  # it has been idle for longer than the deaf one
+        assert await patient.read(opens_window=True) > 0
+        for one in (deaf_writer, writer):
+            one.close()

@@ -1,9 +1,10 @@
 """Runs the storm over all shapes by turns.
 
-``python -m tests.storm [--minutes N | --faults N] [--shape NAME]... [--only FAULT]... [--seed N] [--card FOLDER]``. Time is
-shared out evenly among the shapes, and counts once a shape answers. Progress goes to standard error, the last line of standard
-output is one JSON object, and the exit status is 1 if any figure is beyond its bound. SIGINT and SIGTERM end it after the fault
-of the moment. With `--card`, this day's figures in that folder grow by those of this run; they are JSON and a page.
+``python -m tests.storm [--minutes N | --faults N] [--shape NAME]... [--only FAULT]... [--seed N] [--mistake NAME] [--card
+FOLDER]``. Time is shared out evenly among the shapes, and counts once a shape answers. Progress goes to standard error, the
+last line of standard output is one JSON object, and the exit status is 1 if any figure is beyond its bound. SIGINT and SIGTERM
+end it after the fault of the moment. With `--card`, this day's figures in that folder grow by those of this run; they are JSON
+and a page.
 """
 
 import argparse
@@ -20,7 +21,9 @@ from pathlib import Path
 from tests.shared_folders import own_arena_folder
 from tests.storm import scorecard
 from tests.storm.driver import ShapeResult, storm, tell
+from tests.storm.mistaken_server import MISTAKES
 from tests.storm.shapes import SHAPES, make_shape
+from tests.storm.single import SingleServer
 
 
 def main() -> None:
@@ -32,6 +35,7 @@ def main() -> None:
     parser.add_argument("--only", action="append", default=[], help='a fault, such as "kill gateway"; may be repeated')
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--clients", type=int, default=4, help="at each entrance")
+    parser.add_argument("--mistake", choices=MISTAKES, default="", help="that the server of one process makes, to see it noticed")
     parser.add_argument("--card", type=Path, help="folder to which a scorecard of this day is written")
     options = parser.parse_args()
     stopping = threading.Event()
@@ -56,6 +60,8 @@ def _run(options: argparse.Namespace, stopping: threading.Event) -> scorecard.Ca
         if stopping.is_set():
             break
         shape = make_shape(name, random.Random(f"{name} {options.seed} details"))
+        if isinstance(shape, SingleServer):
+            shape.mistake = options.mistake
         if reason := shape.why_not:
             skipped[name] = reason
             tell(f"{name}: skipped: {reason}")

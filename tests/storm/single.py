@@ -17,6 +17,7 @@ from tests.shared_folders import shared_folder
 from tests.storm import faults
 from tests.storm.contract import Entrance, Fault, Shape
 from tests.storm.members import Member, SmallFolder, reserved_port
+from tests.storm.mistaken_server import with_mistake
 from tests.storm.wall_clock import WallClock
 from tests.workflows import stormy
 
@@ -30,6 +31,8 @@ _MAX_STOP_S = 1.2
 class SingleServer(Shape):
     """A server with one entrance."""
 
+    mistake = ""
+    """One of `mistaken_server.MISTAKES`, which the server makes; empty: none."""
     _ray_s = 0.0
     """How long its Ray took to start."""
 
@@ -55,7 +58,7 @@ class SingleServer(Shape):
         options = ["--cells", str(_NUM_CELLS)] if self.name == "cells" else []
         command = serve_command(*TARGETS, *options, *(["--verbose"] if is_on_ray else []), in_process=not is_on_ray)
         command[command.index("--port") + 1] = str(port)
-        command += ["--grpc-port", str(grpc_port)]
+        command = with_mistake([*command, "--grpc-port", str(grpc_port)], self.mistake)
 
         def make(further: Mapping[str, str]) -> ServerProcess:
             return ServerProcess(command, environment=settings | dict(further))

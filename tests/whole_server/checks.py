@@ -13,11 +13,12 @@ from tests.whole_server.disk import job_states
 from tests.whole_server.explanations import Fault, causes_between, is_explained, may_lose_effects
 from tests.whole_server.observed import Observed
 from tests.whole_server.outside import EFFECTS
-from tests.whole_server.served import PLAIN, WITH_EFFECTS
+from tests.whole_server.served import PLAIN, SECOND_PLAIN, WITH_EFFECTS
 from tests.whole_server.servers import Troupe
 from tests.whole_server.virtual_redis import VirtualRedis
 from tests.whole_server.world import VirtualProcess
 
+_ANSWERS = PLAIN | SECOND_PLAIN
 _FINAL = ("succeeded", "failed", "cancelled")
 _MAY_EXIT_WITH = ("LeadLostError", "no server starts without its store")
 _GIVEN_UP = "attempts: each time, the server that ran it died"
@@ -51,7 +52,7 @@ def faults_of(
     wrong += [f"{client.name} failed: {client.exit}" for client in clients if client.exit not in ("ended", "")]
     wrong += [f"a server ended by itself: {text}" for text in troupe.exits if not any(known in text for known in _MAY_EXIT_WITH)]
     wrong += [f"job {name} has ended {number} times" for name, number in observed.job_ends.items() if number > 1]
-    return wrong + observed.wrong + _faults_of_jobs(troupe, ledger, redis) + _faults_at_rest(observed)
+    return wrong + observed.wrong + _faults_of_jobs(troupe, ledger, redis) + _faults_at_rest(observed, troupe.groups)
 
 
 def _faults_of_jobs(troupe: Troupe, ledger: Ledger, redis: VirtualRedis | None) -> list[str]:
@@ -66,7 +67,7 @@ def _faults_of_jobs(troupe: Troupe, ledger: Ledger, redis: VirtualRedis | None) 
     return wrong + [f"job {exchange.job_id} was accepted and is gone" for exchange in accepted if exchange.job_id not in states]
 
 
-def _faults_at_rest(observed: Observed) -> list[str]:
+def _faults_at_rest(observed: Observed, groups: Sequence[str]) -> list[str]:
     """Nothing is left of all the requests."""
     counts: dict[str, int] = {}
     for service in observed.living(InferenceService):
@@ -81,10 +82,12 @@ def _faults_at_rest(observed: Observed) -> list[str]:
         )
     wrong = [f"{number} {name} at rest" for name, number in counts.items() if number]
     now_s = observed.world.now_ns / 1e9
-    num_serving = len(observed.living(GatewayServer))
-    num_sure = sum(leadership._sure_until_s > now_s for leadership in observed.living(Leadership))
-    if (num_serving, num_sure) != (1, 1):
-        wrong.append(f"{num_serving} orchestrators serve at rest and {num_sure} lead, expected one")
+    for group in groups:
+        num_serving = sum(server._lead.group == group for server in observed.living(GatewayServer))
+        leaderships = [leadership for leadership in observed.living(Leadership) if leadership.group == group]
+        num_sure = sum(leadership._sure_until_s > now_s for leadership in leaderships)
+        if (num_serving, num_sure) != (1, 1):
+            wrong.append(f"{num_serving} orchestrators of group {group!r} serve at rest and {num_sure} lead, expected one")
     return wrong
 
 
@@ -104,7 +107,7 @@ def _faults_of_exchange(exchange: Exchange, faults: Sequence[Fault]) -> list[str
     if exchange.num_endings != 1:
         return [f"{name} has ended {exchange.num_endings} times, expected once"]
     if exchange.outcome == "answer":
-        expected = PLAIN[exchange.model](exchange.value)
+        expected = _ANSWERS[exchange.model](exchange.value)
         return [] if exchange.answer == expected else [f"{name} was answered {exchange.answer}, expected {expected}"]
     if exchange.is_calm:
         return [f"{name} failed after the faults: {exchange.outcome}: {exchange.text}"]

@@ -4,12 +4,13 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import dyorc
 from dyorc.client import Retries
 from dyorc.errors import DyOrcError
-from tests.whole_server.served import PLAIN, input_of, value_of
+from tests.whole_server.served import input_of, value_of
 from tests.whole_server.world import VirtualProcess, World
 
 TIMEOUT_S = 40.0
@@ -70,15 +71,19 @@ class Client:
 
     Args:
         number: Makes its values unique.
+        models: What it asks for.
         ports: Of the gateways.
         until_s: When the faults are over, and it sends its last requests.
     """
 
-    def __init__(self, world: World, ledger: Ledger, number: int, seed: int, ports: list[int], until_s: float) -> None:
+    def __init__(
+        self, world: World, ledger: Ledger, number: int, seed: int, models: Sequence[str], ports: list[int], until_s: float
+    ) -> None:
         self._world = world
         self._ledger = ledger
         self._number = number
         self._chance = random.Random(f"client {seed} {number}")
+        self._models = models
         self._ports = ports
         self._until_s = until_s
         self._count = 0
@@ -97,13 +102,13 @@ class Client:
                     await asyncio.sleep(self._chance.expovariate(1.2))
                     group.create_task(self._exchange(self._next(is_calm=False)))
             await asyncio.sleep(2 * 3.0)  # so that a leader is there again
-            for model in PLAIN:
+            for model in self._models:
                 await self._exchange(self._next(is_calm=True, model=model))
 
     def _next(self, *, is_calm: bool, model: str = "") -> Exchange:
         self._count += 1
         value = self._number * 1000 + self._count
-        model = model or self._chance.choice(list(PLAIN))
+        model = model or self._chance.choice(self._models)
         exchange = Exchange(model, value, self._chance.random() < _JOB_RATIO, is_calm, self._world.elapsed_s)
         self._ledger.exchanges.append(exchange)
         return exchange

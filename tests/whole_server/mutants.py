@@ -12,7 +12,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from dyorc.client import http
-from dyorc.cluster import effect_announcements, gateway_server, orchestrator_connection, pending_requests, remote_backend
+from dyorc.cluster import (
+    effect_announcements,
+    gateway_server,
+    groups_backend,
+    orchestrator_connection,
+    pending_requests,
+    remote_backend,
+)
 from dyorc.gateway import admission
 from dyorc.gateway.jobs import attempts
 from dyorc.leader_election import leader_discovery, leadership_thread
@@ -24,15 +31,6 @@ from tests.whole_server.replica_mutants import REPLICA_MUTANTS
 
 MUTANTS: dict[str, Callable[[], None]] = {**REPLICA_MUTANTS}
 """By name, what makes the mistake in this process."""
-UNNOTICED = frozenset(
-    {
-        "hasty_parking",
-        "kept_streams",
-        "kept_tensors",
-        "part_sent_again",
-    }
-)
-"""What no run has shown yet; all were tried on few seeds."""
 
 _LATE_S = 0.05
 
@@ -222,6 +220,18 @@ def kept_lease() -> None:
 def early_readiness() -> None:
     """A gateway is ready when it has started, before it has heard what is served (decision 0069)."""
     _replace(status.StatusBoard, "_is_complete", lambda self: all(each.is_as_wanted for each in self.programs.values()))
+
+
+@_mutant
+def shared_readiness() -> None:
+    """A gateway is not ready while one of its groups has no leader, though others serve (decision 0069)."""
+    _replace(status.StatusBoard, "is_ready", property(lambda self: self._is_complete()))
+
+
+@_mutant
+def first_group_only() -> None:
+    """A gateway of several groups sends all requests to the first."""
+    _replace(groups_backend.GroupsBackend, "_backend", lambda self, model: self._backends[0])
 
 
 @_mutant

@@ -60,7 +60,7 @@ def unfenced_notes() -> None:
 @_mutant
 def taken_redis_lease() -> None:
     """Redis gives a lease away while another process holds it."""
-    _change_script("_LEASES", "  if owner then\n", "  if owner == by then\n")
+    _change_script("_LEASES", "  if owner and tonumber", "  if owner == by and tonumber")
 
 
 @_mutant

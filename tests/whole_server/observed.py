@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from dyorc.cluster.cluster_messages import OffersUpdate
 from dyorc.cluster.gateway_server import GatewayServer
 from dyorc.cluster.remote_backend import RemoteBackend
+from dyorc.config import DEFAULT_GROUP
 from dyorc.gateway.service import InferenceService
 from dyorc.leader_election.leadership import Leadership
 from dyorc.orchestrator.orchestrator import Orchestrator
@@ -23,6 +24,20 @@ from tests.whole_server.world import ProcessState, VirtualProcess, World, curren
 T = TypeVar("T")
 
 _PARTS = (InferenceService, RemoteBackend, Orchestrator, GatewayServer, Leadership, Worker, ResidentTable)
+
+
+@dataclass
+class _HeldLease:
+    """What the store has said of a lease."""
+
+    holder: str = ""
+    fence: int = 0
+    renewed_s: float = 0.0
+    lease_s: float = 0.0
+
+    def is_held(self, now_s: float) -> bool:
+        """Returns whether its time is not over."""
+        return bool(self.holder) and self.renewed_s <= now_s < self.renewed_s + self.lease_s
 
 
 @dataclass
@@ -45,10 +60,7 @@ class Observed:
     job_ends: Counter[str] = field(default_factory=Counter[str])
     kept_leads: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
     knowledge: dict[int, list[tuple[float, bool]]] = field(default_factory=dict[int, list[tuple[float, bool]]])
-    _holder: str = ""
-    _fence: int = 0
-    _renewed_s: float = 0.0
-    _lease_s: float = 0.0
+    _leases: dict[str, _HeldLease] = field(default_factory=dict[str, "_HeldLease"])
 
     def begin(self) -> None:
         """Watches from now on, for as long as this process of the operating system lives."""
@@ -81,10 +93,13 @@ class Observed:
         kind.__init__ = noting
 
     def _look_at_end(self, process: VirtualProcess, leadership: Leadership) -> None:
-        if process.exit == "ended" and leadership.owner == self._holder:
+        if process.exit == "ended" and leadership.owner == self._lease(leadership._name).holder:
             self.kept_leads.append((self.world.elapsed_s, process.name))
 
     # Leases: the store's word, in its order
+
+    def _lease(self, name: str) -> _HeldLease:
+        return self._leases.setdefault(name, _HeldLease())
 
     def _acquire(
         self, real: Callable[..., int | None], connection: sqlite3.Connection, name: str, owner: str, lease_s: float, above: int,
@@ -92,41 +107,44 @@ class Observed:
     ) -> int | None:  # fmt: skip
         fence = real(connection, name, owner, lease_s, above, now_s)
         if fence is not None:
-            self.note_acquired(owner, fence, lease_s, now_s)
+            self.note_acquired(name, owner, fence, lease_s, now_s)
         return fence
 
-    def note_acquired(self, owner: str, fence: int, lease_s: float, now_s: float) -> None:
+    def note_acquired(self, name: str, owner: str, fence: int, lease_s: float, now_s: float) -> None:
         """Notes that the store has given a lease to an owner."""
-        if owner != self._holder:
+        lease = self._lease(name)
+        if owner != lease.holder:
             self.num_leads += 1
-            if self._holder and self._renewed_s <= now_s < self._renewed_s + self._lease_s:
-                self.wrong.append(f"{owner} got the lease with fence {fence} while {self._holder} held it")
-            if fence <= self._fence:
-                self.wrong.append(f"fence {fence} was given to {owner} after fence {self._fence}")
-        self._holder, self._fence, self._renewed_s, self._lease_s = owner, fence, now_s, lease_s
+            if lease.is_held(now_s):
+                self.wrong.append(f"{owner} got the lease {name} with fence {fence} while {lease.holder} held it")
+            if fence <= lease.fence:
+                self.wrong.append(f"fence {fence} of {name} was given to {owner} after fence {lease.fence}")
+        self._leases[name] = _HeldLease(owner, fence, now_s, lease_s)
 
     def _renew(
         self, real: Callable[..., bool], connection: Any, name: str, owner: str, lease_s: float, held: Any, now_s: float
     ) -> bool:
         is_ours = real(connection, name, owner, lease_s, held, now_s)
         if is_ours:
-            self.note_renewed(owner, held.fence, lease_s, now_s)
+            self.note_renewed(name, owner, held.fence, lease_s, now_s)
         return is_ours
 
-    def note_renewed(self, owner: str, fence: int, lease_s: float, now_s: float) -> None:
+    def note_renewed(self, name: str, owner: str, fence: int, lease_s: float, now_s: float) -> None:
         """Notes that the store has prolonged a lease."""
-        if owner != self._holder and fence <= self._fence:
-            self.wrong.append(f"{owner} renewed fence {fence} after {self._holder} had got fence {self._fence}")
-        self._holder, self._fence, self._renewed_s, self._lease_s = owner, fence, now_s, lease_s
+        lease = self._lease(name)
+        if owner != lease.holder and fence <= lease.fence:
+            self.wrong.append(f"{owner} renewed fence {fence} of {name} after {lease.holder} had got fence {lease.fence}")
+        self._leases[name] = _HeldLease(owner, fence, now_s, lease_s)
 
     def _release(self, real: Callable[..., None], connection: Any, name: str, owner: str, fence: int, now_s: float) -> None:
         real(connection, name, owner, fence, now_s)
-        self.note_released(owner, fence)
+        self.note_released(name, owner, fence)
 
-    def note_released(self, owner: str, fence: int) -> None:
+    def note_released(self, name: str, owner: str, fence: int) -> None:
         """Notes that an owner has given a lease back."""
-        if owner == self._holder and fence == self._fence:
-            self._holder = ""
+        lease = self._lease(name)
+        if (owner, fence) == (lease.holder, lease.fence):
+            lease.holder = ""
 
     def _count_job_ends(self) -> None:
         """Counts the ends of jobs whose servers were told that they are on disk: a step whose commit fails is done again."""
@@ -156,14 +174,15 @@ class Observed:
         return for_sure_s
 
     def _note_knowledge(self) -> None:
-        """Notes when gateways get what is deployed, when their links end, and when another orchestrator begins to lead."""
+        """Notes when gateways get what the first group has deployed, when their links end, and when its next leader begins."""
         backend: Any = RemoteBackend
         receive = backend._receive
 
         @wraps(receive)
         def received(self_: Any, leader: Any, message: Any, frames: Any) -> None:
             receive(self_, leader, message, frames)
-            if isinstance(message, OffersUpdate):
+            is_of_first = self_.group == DEFAULT_GROUP and not self_._is_outranked(leader)  # else it is dropped
+            if isinstance(message, OffersUpdate) and is_of_first:
                 self._knows(_running_process(), True)
 
         backend._receive = received
@@ -172,6 +191,9 @@ class Observed:
 
         @wraps(publish)
         def published(self_: Any, leader: Any) -> None:
+            if leader.group != DEFAULT_GROUP:
+                publish(self_, leader)
+                return
             for process in {process.name.partition("#")[0]: process for process, _ in self.parts}.values():
                 self._knows(process, False)
             publish(self_, leader)

@@ -1,6 +1,6 @@
 """Rare paths that the seed forces: where a server comes to a named point, what chance would hardly bring about happens to it.
 
-A seed may have a theme: then one point is frequent, and nothing else fails, so that no other fault explains what goes wrong.
+A seed may have a theme: then its points are frequent, and nothing else fails, so that no other fault explains what goes wrong.
 """
 
 import random
@@ -11,12 +11,19 @@ from functools import wraps
 from typing import Any
 
 from dyorc.cluster.gateway_server import GatewayServer
+from dyorc.config import DEFAULT_GROUP
+from dyorc.leader_election.leader import lease_name
 from dyorc.leader_election.leader_discovery import LeaderDiscovery
 from dyorc.leader_election.leadership import Leadership
+from dyorc.replica.ongoing_batches import OngoingBatches
+from dyorc.replica.session import Session
 from dyorc.store import redis, sqlite
 from dyorc.store.base import NoteFence
+from dyorc.store.lease_store import Lease
 from tests.whole_server.network import End
+from tests.whole_server.outside import MOMENTS
 from tests.whole_server.servers import Troupe
+from tests.whole_server.shapes import SHAPES, Shape
 from tests.whole_server.world import ProcessState, VirtualProcess, World, current_thread
 
 _SOON_S = 0.01
@@ -24,8 +31,10 @@ _PAUSE_S = 2.0
 """After a rare path none is forced for so long: the servers recover."""
 _LONGEST_S = 6.0
 """A process is stopped, and a link stalls, for so long at most, although no other orchestrator leads yet."""
-_THEME_RATIO = 0.4
+_THEME_RATIO = 0.5
 """How many of the seeds have a theme."""
+_REDIS_RATIO, _REDIS_THEME_RATIO = 0.25, 0.5
+"""How often the store is a Redis, and how often if the theme is about the store."""
 
 
 @dataclass(frozen=True)
@@ -51,20 +60,71 @@ UNFINISHED_EFFECT = Point(
     "unfinished_effect", "an answer is sent while effects of answered requests are pending", "its orchestrator gets SIGTERM",
     0.05, 0.25,
 )  # fmt: skip
+INTERRUPTED_EFFECT = Point("interrupted_effect", "an effect happens", "the leader, or a gateway, is killed", 0.03, 0.3)
 OVERTAKEN_NOTE = Point(
     "overtaken_note", "a leader is about to write what is deployed", "it is stopped until the next one leads", 0.1, 0.75
 )
+OVERTAKEN_RENEWAL = Point(
+    "overtaken_renewal", "a leader is about to renew its lease",
+    "it is stopped, or with Redis cut off from that, until the next one leads", 0.03, 0.15,
+)  # fmt: skip
 OVERTAKEN_ANSWER = Point(
     "overtaken_answer", "a leader sends an answer", "it is killed, and the answer arrives once the next leader is known",
     0.005, 0.05,
 )  # fmt: skip
-POINTS = (UNFINISHED_EFFECT, OVERTAKEN_NOTE, OVERTAKEN_ANSWER)
+OVERTAKEN_JOB = Point(
+    "overtaken_job", "a gateway is about to write down the end of a job", "it is stopped until another one has claimed the job",
+    0.05, 0.3,
+)  # fmt: skip
+INTERRUPTED_STREAM = Point("interrupted_stream", "a leader sends a part of an answer", "it is killed", 0.02, 0.1)
+LOST_STREAM = Point("lost_stream", "a replica sends parts", "it is killed", 0.05, 0.3)
+INTERRUPTED_BATCH = Point("interrupted_batch", "a replica has tensors of a batch in its arena", "the leader is killed", 0.01, 0.1)
+LEAVING_BATCH = Point("leaving_batch", "a replica begins a batch", "it has to leave", 0.02, 0.2)
 
 
-def theme_of(seed: int) -> Point | None:
+@dataclass(frozen=True)
+class Theme:
+    """Points that are frequent in a seed.
+
+    Attributes:
+        has_replicas: Whether they are points of replicas in processes of their own.
+        is_of_store: Whether stores differ there.
+    """
+
+    name: str
+    points: tuple[Point, ...]
+    has_replicas: bool = False
+    is_of_store: bool = False
+
+
+THEMES = (
+    Theme("effects", (UNFINISHED_EFFECT, INTERRUPTED_EFFECT)),
+    Theme("leads", (OVERTAKEN_NOTE, OVERTAKEN_RENEWAL), is_of_store=True),
+    Theme("answers", (OVERTAKEN_ANSWER,)),
+    Theme("jobs", (OVERTAKEN_JOB,), is_of_store=True),
+    Theme("streams", (INTERRUPTED_STREAM, LOST_STREAM), has_replicas=True),
+    Theme("batches", (INTERRUPTED_BATCH, LEAVING_BATCH), has_replicas=True),
+)
+
+
+def theme_of(seed: int) -> Theme | None:
     """Returns the theme of a seed; None if it has none."""
     chance = random.Random(f"theme {seed}")
-    return chance.choice(POINTS) if chance.random() < _THEME_RATIO else None
+    return chance.choice(THEMES) if chance.random() < _THEME_RATIO else None
+
+
+def shape_of(seed: int) -> Shape:
+    """Returns where a seed's programs run."""
+    theme = theme_of(seed)
+    shapes = [shape for shape in SHAPES if shape.has_replicas or theme is None or not theme.has_replicas]
+    return random.Random(f"shape {seed}").choice(shapes)
+
+
+def has_redis(seed: int) -> bool:
+    """Returns whether a seed's store is a Redis."""
+    theme = theme_of(seed)
+    ratio = _REDIS_THEME_RATIO if theme is not None and theme.is_of_store else _REDIS_RATIO
+    return random.Random(f"store {seed}").random() < ratio
 
 
 @dataclass
@@ -72,8 +132,18 @@ class _StalledLink:
     """A link on which the answers of a leader wait until their gateway knows of the next one."""
 
     gateway: VirtualProcess
+    group: str
     fence: int
     end: End
+
+
+@dataclass
+class _Overtaken:
+    """A leader that goes on once a later one has its lease."""
+
+    lease: str
+    fence: int
+    go_on: Callable[[], None]
 
 
 class RarePaths:
@@ -94,25 +164,38 @@ class RarePaths:
         self._until_s = until_s
         self._quiet_until_s = 0.0
         self._count = count
-        self._stopped: dict[VirtualProcess, int] = {}
+        self._overtaken: dict[VirtualProcess, _Overtaken] = {}
         self._stalled: list[_StalledLink] = []
+        self._ending: dict[str, VirtualProcess] = {}
+        """Gateways that were stopped before they wrote down the end of a job, by its id."""
+        self._leaders: dict[str, VirtualProcess] = {}
+        """Who has led last, by group."""
         self.counts: Counter[str] = Counter()
 
     def begin(self) -> None:
         """Forces them from now on, for as long as this process of the operating system lives."""
         server: Any = GatewayServer
         server.answer = self._answering(server.answer)
+        server.part = self._sending_part(server.part)
         for store in (sqlite.SqliteStore, redis.RedisStore):
-            notes: Any = store
-            notes.note = self._noting(notes.note)
+            stores: Any = store
+            stores.note = self._noting(stores.note)
+            stores.renew_lease = self._renewing(stores.renew_lease)
+            stores.finish = self._finishing(stores.finish)
+            stores.claim = self._claiming(stores.claim)
         leadership: Any = Leadership
         leadership.publish = self._publishing(leadership.publish)
         discovery: Any = LeaderDiscovery
         discovery._look = self._looking(discovery._look)
+        MOMENTS.append(self._effect_happened)
+        session: Any = Session
+        session._run_batch = self._running_batch(session._run_batch)
+        batches: Any = OngoingBatches
+        batches.send_ready = self._sending_parts(batches.send_ready)
 
     def _is_forced(self, point: Point) -> bool:
         now_s = self._world.elapsed_s
-        ratio = point.ratio if self._theme is None else point.theme_ratio if self._theme is point else 0.0
+        ratio = point.ratio if self._theme is None else point.theme_ratio if point in self._theme.points else 0.0
         if not self._quiet_until_s <= now_s < self._until_s or self._chance.random() >= ratio:
             return False
         self._quiet_until_s = now_s + _PAUSE_S
@@ -123,7 +206,14 @@ class RarePaths:
     def _soon(self, call: Callable[[], None]) -> None:
         self._world.call_later(self._chance.uniform(0, _SOON_S), call)
 
-    # Answers
+    # Effects and answers
+
+    def _effect_happened(self) -> None:
+        leader = self._leaders.get(DEFAULT_GROUP)
+        if leader is not None and self._is_forced(INTERRUPTED_EFFECT):
+            gateways = [place.process for place in self._troupe.places if place.kind == "gateway" and place.process is not None]
+            victim = self._chance.choice((leader, self._chance.choice(gateways)))
+            self._soon(lambda: self._kill(victim, f"kill {victim.kind}"))
 
     def _answering(self, real: Callable[..., None]) -> Callable[..., None]:
         @wraps(real)
@@ -132,7 +222,7 @@ class RarePaths:
             process = _running_process()
             if request is not None and server._lead.is_sure() and self._is_forced(OVERTAKEN_ANSWER):
                 self._stall(server, request.session.peer)
-                self._soon(lambda: self._kill(process))
+                self._soon(lambda: self._kill(process, "kill orchestrator"))
             real(server, action)
             if server._orchestrator._engine.pending_effects() and self._is_forced(UNFINISHED_EFFECT):
                 self._soon(lambda: self._terminate(process))
@@ -142,14 +232,14 @@ class RarePaths:
     def _stall(self, server: Any, peer: bytes) -> None:
         """Lets what is sent to a gateway wait until that knows of the next leader. No heartbeat notices: a fence needs none."""
         end = server._link.end_of(peer).peer
-        link = _StalledLink(end.process, server._lead.fence, end)
+        link = _StalledLink(end.process, server._lead.group, server._lead.fence, end)
         self._troupe.network.stall(end)
         self._stalled.append(link)
         self._world.call_later(_LONGEST_S, lambda: self._troupe.network.release(end))
 
-    def _kill(self, process: VirtualProcess) -> None:
+    def _kill(self, process: VirtualProcess, kind: str) -> None:
         if process.state is not ProcessState.DEAD:
-            self._count("kill orchestrator")
+            self._count(kind)
             self._world.kill(process)
 
     def _terminate(self, process: VirtualProcess) -> None:
@@ -163,40 +253,137 @@ class RarePaths:
             await real(discovery)
             gateway = _running_process()
             for link in list(self._stalled):
-                if link.gateway is gateway and discovery.leader is not None and discovery.leader.fence > link.fence:
+                leader = discovery.leader if link.gateway is gateway and link.group == discovery.group else None
+                if leader is not None and leader.fence > link.fence:
                     self._stalled.remove(link)
                     self._soon(lambda end=link.end: self._troupe.network.release(end))
 
         return look
 
-    # Notes
+    # Leaders that are overtaken
 
     def _noting(self, real: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(real)
         async def note(store: Any, name: str, value: bytes, fence: NoteFence | None = None) -> bool:
             if fence is not None and name.startswith("deployed/") and self._is_forced(OVERTAKEN_NOTE):
-                self._stop(_running_process(), fence.number)
+                self._stop_leader(lease_name(name.removeprefix("deployed/")), fence.number)
             return await real(store, name, value, fence)
 
         return note
 
-    def _stop(self, process: VirtualProcess, fence: int) -> None:
+    def _renewing(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(real)
+        async def renew(store: Any, name: str, owner: str, lease_s: float, held: Lease) -> bool:
+            if self._is_forced(OVERTAKEN_RENEWAL):
+                if isinstance(store, redis.RedisStore):
+                    self._cut_off(name, held.fence)
+                else:
+                    self._stop_leader(name, held.fence)
+            return await real(store, name, owner, lease_s, held)
+
+        return renew
+
+    def _stop_leader(self, lease: str, fence: int) -> None:
         """Stops the running process, in the middle of its turn, until one with a higher fence leads."""
+        process = _running_process()
         self._count("stop orchestrator")
-        self._stopped[process] = fence
         self._world.stop(process)
-        self._world.call_later(_LONGEST_S, lambda: self._world.resume(process))
+        self._let_overtake(process, lease, fence, lambda: self._world.resume(process))
         self._world.park(self._world.now_ns)
+
+    def _cut_off(self, lease: str, fence: int) -> None:
+        """Lets what the running process sends to Redis wait until another one leads: the renewal arrives after its time."""
+        process, network = _running_process(), self._troupe.network
+        redis_process = next(place.process for place in self._troupe.places if place.kind == "redis")
+        if redis_process is not None:
+            self._count("partition")
+            network.part(process, redis_process)
+            self._let_overtake(process, lease, fence, network.heal)
+
+    def _let_overtake(self, process: VirtualProcess, lease: str, fence: int, go_on: Callable[[], None]) -> None:
+        self._overtaken[process] = _Overtaken(lease, fence, go_on)
+        self._world.call_later(_LONGEST_S, go_on)
 
     def _publishing(self, real: Callable[..., None]) -> Callable[..., None]:
         @wraps(real)
         def publish(leadership: Any, leader: Any) -> None:
             real(leadership, leader)
-            for process in [process for process, fence in self._stopped.items() if fence < leader.fence]:
-                del self._stopped[process]
-                self._world.call_later(self._chance.uniform(0, 1.0), lambda process=process: self._world.resume(process))
+            self._leaders[leader.group] = _running_process()
+            lease = lease_name(leader.group)
+            for process, overtaken in list(self._overtaken.items()):
+                if overtaken.lease == lease and overtaken.fence < leader.fence:
+                    del self._overtaken[process]
+                    self._world.call_later(self._chance.uniform(0, 1.0), overtaken.go_on)
 
         return publish
+
+    # Jobs
+
+    def _finishing(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(real)
+        async def finish(store: Any, held: Any, *rest: Any) -> bool:
+            if self._is_forced(OVERTAKEN_JOB):
+                process = self._ending[held.job.id] = _running_process()
+                self._count("stop gateway")
+                self._world.stop(process)
+                self._world.call_later(_LONGEST_S, lambda: self._world.resume(process))
+                self._world.park(self._world.now_ns)
+            return await real(store, held, *rest)
+
+        return finish
+
+    def _claiming(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(real)
+        async def claim(store: Any, *values: Any) -> Any:
+            claims = await real(store, *values)
+            for each in claims:
+                if (process := self._ending.pop(each.job.id, None)) is not None:
+                    self._soon(lambda process=process: self._world.resume(process))
+            return claims
+
+        return claim
+
+    # Batches and streams
+
+    def _sending_part(self, real: Callable[..., None]) -> Callable[..., None]:
+        @wraps(real)
+        def part(server: Any, action: Any) -> None:
+            real(server, action)
+            if self._is_forced(INTERRUPTED_STREAM):
+                process = _running_process()
+                self._soon(lambda: self._kill(process, "kill orchestrator"))
+
+        return part
+
+    def _sending_parts(self, real: Callable[..., None]) -> Callable[..., None]:
+        @wraps(real)
+        def send_ready(batches: Any, *values: Any) -> None:
+            real(batches, *values)
+            process = _running_process()
+            if batches.num_batches and process in self._troupe.forks.processes and self._is_forced(LOST_STREAM):
+                self._soon(lambda: self._kill(process, "kill replica"))
+
+        return send_ready
+
+    def _running_batch(self, real: Callable[..., None]) -> Callable[..., None]:
+        @wraps(real)
+        def run_batch(session: Any, *values: Any) -> None:
+            process, leader = _running_process(), self._leaders.get(DEFAULT_GROUP)
+            if process not in self._troupe.forks.processes:
+                real(session, *values)
+                return
+            if self._is_forced(LEAVING_BATCH):
+                self._soon(lambda: self._let_leave(process))
+            real(session, *values)
+            if session._exchange.num_tensors and leader is not None and self._is_forced(INTERRUPTED_BATCH):
+                self._soon(lambda: self._kill(leader, "kill orchestrator"))
+
+        return run_batch
+
+    def _let_leave(self, process: VirtualProcess) -> None:
+        if process in self._troupe.forks.processes:
+            self._count("leave replica")
+            self._troupe.forks.let_leave(process)
 
 
 def _running_process() -> VirtualProcess:

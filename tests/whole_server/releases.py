@@ -16,6 +16,7 @@ import numpy as np
 
 import dyorc
 from dyorc.client import Retries
+from dyorc.config import DEFAULT_GROUP
 from dyorc.deployment import deployer, import_check
 from dyorc.errors import ConflictError, DyOrcError, UnknownModelError
 from tests.whole_server.world import VirtualProcess, World
@@ -216,6 +217,7 @@ class Releases:
         self._is_calm = True
         await self._change("deploys", self._new(), 1.0)
         await self._change("rolls back", 0, 0.0)
+        await self._change("deploys", self._new(), 1.0)
         self._is_deploying = False
 
     async def _change_something(self) -> None:
@@ -253,7 +255,7 @@ class Releases:
                 elif kind == "withdraws":
                     report = await client.undeploy(MODEL, await self._version_of(client, release))
                 else:
-                    report = await client.deploy(f"{self._folder}/release_{release}.py:{MODEL}", share=share)
+                    report = await client.deploy(f"{self._folder}/release_{release}.py:{MODEL}", group=DEFAULT_GROUP, share=share)
             models.succeed(after, report, world.elapsed_s)
             self.num_changes += 1
         except (ConflictError, UnknownModelError) as error:

@@ -7,7 +7,9 @@ from msgspec.structs import replace
 
 from dyorc.answering import part_stream
 from dyorc.authoring import program
+from dyorc.cluster import remote_backend
 from dyorc.engine import block_leases
+from dyorc.engine.actions import AnswerPart
 from dyorc.engine.scheduling import parking, retrying
 from dyorc.engine.tasks import part_taking
 from dyorc.replica import leader_link, ongoing_batches, resident_table
@@ -99,6 +101,19 @@ def part_sent_again() -> None:
         add(self, part_stream.ReadPart(self._num_taken + len(self._parts), part.tensors, part.arrays) if is_old else part)
 
     stream.add = add_again
+    backend: Any = remote_backend.RemoteBackend
+    take = backend._take_part
+
+    def take_again(self: Any, request_id: int, message: Any, frames: Any) -> None:
+        pending = self._pending.get(request_id)
+        if pending is None or pending.in_flight.stream is None or message.index >= pending.in_flight.stream.num_taken:
+            take(self, request_id, message, frames)
+        else:
+            refs = self.tensors.unpack(message.columns, frames, message.holders)
+            pending.parts.add(message.index)
+            self._answers.part(AnswerPart(request_id, message.index, refs))
+
+    backend._take_part = take_again
 
 
 @_mutant

@@ -30,6 +30,8 @@ from tests.whole_server.world import World
 
 _RECONCILE_S = 0.1
 _LONGEST_ANSWER_S = 0.2
+_SETTLING_S = 4.0
+"""A process takes up to 3 s to start."""
 _REFUSAL_RATIO = 0.03
 """How often the control plane refuses a number, as Serve's controller does when it is busy."""
 
@@ -64,6 +66,7 @@ class ControlPlane:
         self.forks = VirtualForks(world)
         self.programs: dict[str, Program] = {}
         self.deployments: dict[str, Deployment] = {}
+        self._changed_s = 0.0
         world.start_process("control-plane", self._run)
 
     def _run(self) -> None:
@@ -99,6 +102,7 @@ class ControlPlane:
             raise RuntimeError("the control plane is busy")
         for program, number in wanted.values():
             self.deployments[program].num_wanted = number
+        self._changed_s = self._world.elapsed_s
 
     def delete(self, program: str) -> None:
         """Ends all replicas of a program."""
@@ -106,6 +110,11 @@ class ControlPlane:
         if deployment is not None:
             for kept in list(deployment.monitors):
                 self._retire(deployment, kept)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether processes have had time to come and go since it was last asked for another number."""
+        return self._world.elapsed_s - self._changed_s > _SETTLING_S
 
     @property
     def num_wanted(self) -> int:

@@ -10,6 +10,9 @@ from tests.whole_server.replica_processes import TROUBLES
 from tests.whole_server.replicas import ControlPlane
 from tests.whole_server.shapes import Shape
 
+_SECOND_PROGRAMS = {"negates"}
+"""Of the second group, which has no replicas in processes of their own."""
+
 
 def faults_of_replicas(observed: Observed, plane: ControlPlane, shape: Shape) -> list[str]:
     """Returns what is wrong, a sentence each."""
@@ -19,11 +22,11 @@ def faults_of_replicas(observed: Observed, plane: ControlPlane, shape: Shape) ->
     if num_residents:
         wrong.append(f"{num_residents} residents at rest")
     num_processes = len(plane.forks.processes)
-    if num_processes != plane.num_wanted:
+    if plane.is_settled and num_processes != plane.num_wanted:
         wrong.append(f"{num_processes} processes of replicas at rest, expected {plane.num_wanted}")
     for orchestrator in observed.living(Orchestrator):
         wrong += _faults_of_engine(orchestrator)
-        if shape.has_replicas:
+        if shape.has_replicas and not _SECOND_PROGRAMS & set(orchestrator.status.programs):
             wrong += _faults_of_board(orchestrator, plane)
     return wrong
 

@@ -21,13 +21,13 @@ from tests.whole_server.links import VirtualCarrier
 from tests.whole_server.network import Network
 from tests.whole_server.observed import Observed
 from tests.whole_server.patches import seed_randomness
-from tests.whole_server.probes import start_probe
-from tests.whole_server.rare_paths import RarePaths, theme_of
+from tests.whole_server.probes import ReadinessProbe
+from tests.whole_server.rare_paths import RarePaths, has_redis, shape_of, theme_of
 from tests.whole_server.releases import Releases
 from tests.whole_server.releases import prepare as prepare_releases
 from tests.whole_server.rest import faults_of_replicas
-from tests.whole_server.servers import Place, Troupe, prepare
-from tests.whole_server.shapes import SHAPES
+from tests.whole_server.served import PLAIN, SECOND_PLAIN
+from tests.whole_server.servers import SECOND_GROUP, Place, Troupe, prepare
 from tests.whole_server.stale_leaders import StaleLeaders
 from tests.whole_server.stream_client import StreamClient
 from tests.whole_server.virtual_loop import VirtualPolicy
@@ -36,8 +36,8 @@ from tests.whole_server.world import World
 
 _NUM_GATEWAYS = _NUM_ORCHESTRATORS = 2
 _NUM_CLIENTS = 3
-_REDIS_RATIO = 0.25
-"""How often the store is a Redis."""
+_SECOND_GROUP_RATIO = 0.35
+"""How often gateways serve a second group."""
 _FAULTS_S = 15.0
 _MAX_S = 120.0
 _MAX_LINES = 3000
@@ -73,9 +73,13 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     handler = _log_to(world)
     gateways = [Place(f"gateway-{number}", number) for number in range(_NUM_GATEWAYS)]
     orchestrators = [Place(f"orchestrator-{number}", number) for number in range(_NUM_ORCHESTRATORS)]
-    shape = random.Random(f"shape {seed}").choice(SHAPES)
+    has_second_group = random.Random(f"groups {seed}").random() < _SECOND_GROUP_RATIO
+    if has_second_group:
+        orchestrators.append(Place(f"orchestrator-{_NUM_ORCHESTRATORS}", _NUM_ORCHESTRATORS, SECOND_GROUP))
+    models = [*PLAIN, *(SECOND_PLAIN if has_second_group else ())]
+    shape = shape_of(seed)
     plane = replicas.prepare(world)
-    redis = VirtualRedis(observed) if random.Random(f"store {seed}").random() < _REDIS_RATIO else None
+    redis = VirtualRedis(observed) if has_redis(seed) else None
     places = [*gateways, *orchestrators, *([] if redis is None else [Place("redis-0", 0)])]
     store = f"sqlite://{folder}/store.db" if redis is None else URL
     troupe = Troupe(world, network, folder, store, places, None if redis is None else redis.serve, shape, plane.forks)
@@ -84,7 +88,7 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
         troupe.start(place)
     until_s = world.elapsed_s + _FAULTS_S
     ports = [place.port for place in gateways]
-    clients = [Client(world, ledger, number + 1, seed, ports, until_s).start() for number in range(_NUM_CLIENTS)]
+    clients = [Client(world, ledger, number + 1, seed, models, ports, until_s).start() for number in range(_NUM_CLIENTS)]
     streams = StreamClient(world, seed, ports, until_s)
     clients.append(streams.start())
     releases = Releases(world, seed, ports, folder, until_s, observed.known_s)
@@ -96,7 +100,7 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     if theme is not None or not plan.is_calm:
         rare.begin()
     left = set(clients)
-    start_probe(world, observed, gateways, lambda: not left)
+    ReadinessProbe(world, observed, gateways, lambda: not left).start()
     for client in clients:
 
         def ended(client: Any = client) -> None:
@@ -122,6 +126,7 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     return {
         "seed": seed,
         "shape": shape.name,
+        "groups": len(troupe.groups),
         "wrong": wrong,
         "virtual_s": round(world.elapsed_s, 3),
         "stores": {troupe.store.partition(":")[0]: 1},

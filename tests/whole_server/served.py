@@ -119,8 +119,22 @@ async def stamped(x: Number) -> Number:
     return stamps(x)
 
 
+@dyorc.program(in_process=True, max_batch_size=4)
+def negates(x: Numbers) -> Numbers:
+    """Is all that the second group has."""
+    time.sleep(0.003)
+    return -x
+
+
+@dyorc.workflow
+async def negated(x: Number) -> Number:
+    """Makes two calls there."""
+    return negates(np.asarray(int(await negates(x)) + 1))
+
+
 ALL = (decided, fanned, looped, noted, left, doubled, stamped)
 TARGETS = tuple(f"tests.whole_server.served:{workflow.name}" for workflow in ALL)
+SECOND_TARGETS = ("tests.whole_server.served:negated",)
 
 
 def _looped(x: int) -> int:
@@ -137,7 +151,9 @@ PLAIN: dict[str, Callable[[int], int]] = {
     "left": lambda x: x * x,
     "doubled": lambda x: 4 * x,
 }
-"""What each workflow answers."""
+"""What each workflow of the first group answers."""
+SECOND_PLAIN: dict[str, Callable[[int], int]] = {"negated": lambda x: x - 1}
+"""What those of the second group answer."""
 
 WITH_EFFECTS = ("noted", "left")
 """The workflows that write their input down."""

@@ -2,14 +2,14 @@
 
 import asyncio
 import io
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpcore._backends.anyio
 from rich.console import Console
 
-from dyorc.config import Settings
+from dyorc.config import DEFAULT_GROUP, Settings
 from dyorc.gateway.http import http_server
 from dyorc.server import orchestrator_process
 from dyorc.server.gateway_process import serve_gateway
@@ -18,23 +18,30 @@ from tests.whole_server import served, streamed
 from tests.whole_server.kept_routes import keep_routes
 from tests.whole_server.network import Network, VirtualSocket
 from tests.whole_server.replica_processes import VirtualForks
-from tests.whole_server.shapes import Shape
+from tests.whole_server.shapes import SHAPES, Shape
 from tests.whole_server.world import ProcessState, VirtualProcess, World
 
 LEASE_S = 3.0
 JOB_LEASE_S = 2.0
 """Shorter than most stops, so that claims of jobs are lost."""
 FIRST_PORT = 7001
-_TARGETS = (*served.TARGETS, *streamed.TARGETS)
+SECOND_GROUP = "second"
+"""Of an orchestrator that serves other workflows behind the same gateways, all in its own process."""
+_TARGETS = {DEFAULT_GROUP: (*served.TARGETS, *streamed.TARGETS), SECOND_GROUP: served.SECOND_TARGETS}
 
 
-def settings_in(folder: str, port: int, shape: Shape, store: str) -> Settings:
-    """Returns the settings of a server whose arenas are in a folder."""
+def settings_in(folder: str, port: int, shape: Shape, store: str, group: str, groups: Sequence[str]) -> Settings:
+    """Returns the settings of a server whose arenas are in a folder.
+
+    Args:
+        group: An orchestrator's.
+        groups: Those behind a gateway.
+    """
     return Settings.model_validate(
         {
             **shape.settings({"code_folders": (folder,)}),
             "store": store,
-            "cluster": {"lease_s": LEASE_S},
+            "cluster": {"lease_s": LEASE_S, "group": group, "groups": groups},
             "jobs": {"lease_s": JOB_LEASE_S},
             "transport": {"arena_folder": folder, "arena_bytes": 2**22, "inline_limit_bytes": 256},
             "gateway": {"port": port, "grpc": False, "drain_timeout_s": 5.0},
@@ -58,6 +65,7 @@ class Place:
 
     Attributes:
         name: Such as ``gateway-1``.
+        group: An orchestrator's.
         process: The present one; None before the first.
         num_starts: How often it was started.
         is_wanted: Whether it is started again when it ends.
@@ -66,6 +74,7 @@ class Place:
 
     name: str
     number: int
+    group: str = DEFAULT_GROUP
     process: VirtualProcess | None = None
     num_starts: int = 0
     is_wanted: bool = True
@@ -110,6 +119,11 @@ class Troupe:
     forks: VirtualForks
     exits: list[str] = field(default_factory=list[str])
 
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups of its orchestrators."""
+        return tuple(dict.fromkeys(place.group for place in self.places))
+
     def start(self, place: Place) -> None:
         """Starts a place's next process."""
         place.num_starts += 1
@@ -142,18 +156,22 @@ class Troupe:
         if place.is_wanted and not place.is_up:
             self.start(place)
 
+    def _settings(self, place: Place, port: int, shape: Shape) -> Settings:
+        return settings_in(self.folder, port, shape, self.store, place.group, self.groups)
+
     async def _run_gateway(self, place: Place) -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
-        async with serve_gateway(settings_in(self.folder, place.port, self.shape, self.store)) as server:
+        async with serve_gateway(self._settings(place, place.port, self.shape)) as server:
             self.world.log("listens", url=server.url)
             place.end = lambda: loop.call_soon_threadsafe(stop.set)
             await stop.wait()
 
     async def _run_orchestrator(self, place: Place) -> None:
         console = Console(file=io.StringIO())
-        settings, signals, loop = settings_in(self.folder, 0, self.shape, self.store), StopSignals(), asyncio.get_running_loop()
+        shape, targets = self.shape if place.group == DEFAULT_GROUP else SHAPES[0], _TARGETS[place.group]
+        settings, signals, loop = self._settings(place, 0, shape), StopSignals(), asyncio.get_running_loop()
         place.end = lambda: loop.call_soon_threadsafe(signals.receive)
-        await signals.run(lambda has_started: orchestrator_process.serve_group(_TARGETS, settings, console, signals, has_started))
+        await signals.run(lambda has_started: orchestrator_process.serve_group(targets, settings, console, signals, has_started))
 
     async def _run_redis(self, _: Place) -> None:
         assert self.serve_redis is not None

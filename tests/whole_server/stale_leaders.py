@@ -1,5 +1,6 @@
 """Notices whatever comes from a leader that its receiver knows to be outranked, and is used all the same."""
 
+from collections import Counter
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -26,8 +27,8 @@ class StaleLeaders:
         self._highest: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         """The highest fence that a gateway was shown, by its connection to the group."""
         self._sender = 0
-        self._claimed = 0
-        """The highest fence that a store has confirmed for notes."""
+        self._claimed: Counter[str] = Counter()
+        """The highest fence that a store has confirmed for notes, by scope."""
 
     def begin(self) -> None:
         """Watches from now on, for as long as this process of the operating system lives."""
@@ -41,7 +42,7 @@ class StaleLeaders:
         server: Any = GatewayServer
         server._greet = self._greeting(server._greet)
         jobs: Any = sqlite_jobs
-        jobs.finish = self._finishing(jobs.finish)
+        jobs.finish, jobs.release = self._ending(jobs.finish), self._ending(jobs.release)
         for store in (sqlite.SqliteStore, redis.RedisStore):
             notes: Any = store
             notes.note = self._noting(notes.note)
@@ -102,7 +103,7 @@ class StaleLeaders:
     def _noting(self, real: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(real)
         async def note(store: Any, name: str, value: bytes, fence: NoteFence | None = None) -> bool:
-            claimed = self._claimed
+            claimed = 0 if fence is None else self._claimed[fence.scope]
             is_written = await real(store, name, value, fence)
             if fence is not None and is_written and fence.number < claimed:
                 self.wrong.append(f"a leader with fence {fence.number} wrote {name} after fence {claimed} had claimed the notes")
@@ -114,18 +115,18 @@ class StaleLeaders:
         @wraps(real)
         async def claim(store: Any, fence: NoteFence) -> int:
             highest = await real(store, fence)
-            self._claimed = max(self._claimed, highest)
+            self._claimed[fence.scope] = max(self._claimed[fence.scope], highest)
             return highest
 
         return claim
 
-    def _finishing(self, real: Callable[..., bool]) -> Callable[..., bool]:
+    def _ending(self, real: Callable[..., bool]) -> Callable[..., bool]:
         @wraps(real)
-        def finish(connection: Any, held: Any, *rest: Any) -> bool:
+        def end(connection: Any, held: Any, *rest: Any) -> bool:
             row = connection.execute("SELECT token, state FROM jobs WHERE id = ?", (held.job.id,)).fetchone()
             has_ended = real(connection, held, *rest)
             if has_ended and (row is None or tuple(row) != (held.token, "running")):
-                self.wrong.append(f"job {held.job.id} was ended by a claim that was lost: {held.token}, the store has {row}")
+                self.wrong.append(f"job {held.job.id} was ended or released by a lost claim: {held.token}, the store has {row}")
             return has_ended
 
-        return finish
+        return end

@@ -13,6 +13,8 @@ from tests.whole_server.served import Number, Numbers
 _NUM_ELEMENTS = 100
 """Of a part: too many for a message, so parts lie in arenas."""
 _NUM_TURNS = 4
+_STEP_S, _LONG_STEP_S = 0.02, 0.4
+"""Every third stream is a long one, so that servers come and go in the middle."""
 
 Row = Int[np.ndarray, "n"]
 
@@ -21,7 +23,7 @@ Row = Int[np.ndarray, "n"]
 async def counted_from(x: Row) -> AsyncIterator[Row]:
     """Counts up from a number, slowly."""
     for step in range(2 + int(x[0]) % 4):
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(_STEP_S if int(x[0]) % 3 else _LONG_STEP_S)
         yield x + step
 
 

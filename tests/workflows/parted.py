@@ -41,21 +41,22 @@ async def doubled(x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
 
 
 @dyorc.program(in_process=True, max_batch_size=4, pure=False)
-def noted_program(x: Numbers, folder: str) -> Numbers:
-    """Notes each number in a file `runs`; it must not be run twice."""
+def noted_program(x: Numbers, folder: str, rest_s: float = 0.0) -> Numbers:
+    """Notes each number in a file `runs`, and rests; it must not be run twice."""
     descriptor = os.open(Path(folder) / "runs", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         os.write(descriptor, "".join(f"{one}\n" for one in x.tolist()).encode())
     finally:
         os.close(descriptor)
+    time.sleep(rest_s)
     return x + 1
 
 
 @dyorc.workflow
-async def noted(x: Number, folder: str) -> Number:
+async def noted(x: Number, folder: str, rest_s: float = 0.0) -> Number:
     """Makes one call, after one that may be repeated."""
     await squared_program(x)[0]
-    return noted_program(x, folder)
+    return noted_program(x, folder, rest_s)
 
 
 @dyorc.workflow

@@ -16,7 +16,8 @@ program in its Python back end, as DyOrc runs it in Python:
 The systems take turns, in several rounds, so that changes on the machine affect all of them alike. Figures are medians over the
 rounds.
 
-DyOrc runs in each of its modes: with replicas on Ray, in one cell, and in two (`docs/concepts/cells.md`).
+DyOrc runs in each of its modes: with replicas on Ray, in one cell, and in two (`docs/concepts/cells.md`). In "..._nghttp2", gRPC
+is answered by nghttp2 in place of grpcio (`GATEWAY__GRPC_SERVER`); HTTP is not measured again there.
 
 Progress goes to stderr. The last line of stdout is one JSON object: "dyorc" (the best of its modes, for each figure by itself),
 "triton" (PyTriton) and "triton_native" (the best of the native settings, likewise) with "http_p50_ms_1", "http_rps_32",
@@ -28,6 +29,7 @@ core that the clients used. Takes about eight minutes.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -52,15 +54,21 @@ def _triton(*options: str) -> System:
     return System(command=[str(_TRITON_PYTHON), "-m", _TRITON_MODULE, *options])
 
 
+_DYORC = turns.dyorc_modes(f"{Path(__file__).with_name('plus_one.py')}:{_MODEL}")
+_NGHTTP2 = "_nghttp2"
 SYSTEMS = {
-    **turns.dyorc_modes(f"{Path(__file__).with_name('plus_one.py')}:{_MODEL}"),
+    **_DYORC,
+    **{
+        name + _NGHTTP2: replace(system, environment={**system.environment, "DYORC_GATEWAY__GRPC_SERVER": "nghttp2"})
+        for name, system in _DYORC.items()
+    },
     "pytriton": _triton("--kind", "pytriton"),
     "native": _triton(),
     "native_plain": _triton("--max-queue-delay-us", "-1"),
     "native_delay": _triton("--max-queue-delay-us", "200"),
     "native_two": _triton("--num-instances", "2"),
 }
-_BY_DEFAULT = ("dyorc", "dyorc_cell", "dyorc_cells_2", "pytriton", "native", "native_plain", "native_two")
+_BY_DEFAULT = (*_DYORC, "dyorc_cell_nghttp2", "dyorc_cells_2_nghttp2", "pytriton", "native", "native_plain", "native_two")
 
 
 def draw_pool() -> Pool:
@@ -72,7 +80,7 @@ def draw_pool() -> Pool:
 def measure(turn: Turn, pool: Pool) -> dict[str, float]:
     """Measures over each protocol that the system speaks, with few and with many clients."""
     address = turn.address
-    urls = {"http": address.url}
+    urls = {} if turn.system.endswith(_NGHTTP2) else {"http": address.url}
     if address.grpc_port is not None:
         urls["grpc"] = f"{address.host}:{address.grpc_port}"
     figures: dict[str, float] = {}

@@ -26,7 +26,7 @@ def begin_trace(batch: Batch, recorded: list[Call], now_ns: int) -> None:
     """Begins the trace of a batch, for its calls whose requests are recorded."""
     calls = batch.calls
     num_guesses = sum([call.bet is not None for call in calls])
-    requests = [call.context.number for call in calls]
+    requests = tuple([call.context.number for call in calls])
     trace = batch.trace = BatchTrace(
         batch.batch_id, batch.replica.pool.program.name, batch.replica.replica_id, batch.reason.value, len(calls), num_guesses,
         requests, now_ns,

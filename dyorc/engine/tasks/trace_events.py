@@ -47,7 +47,7 @@ def trace_decision(story: RequestTrace, point: BranchPoint, now_ns: int) -> None
     decision, branch = _place(point.segment)
     point.number = len(story.decisions)
     depth = point.segment.task.depth
-    story.decisions.append(DecisionTrace(str(point.decision.site), now_ns, (), decision, branch, depth=depth))
+    story.add_decision(DecisionTrace(str(point.decision.site), now_ns, (), decision, branch, depth=depth))
 
 
 def trace_wait(story: RequestTrace, point: BranchPoint) -> None:

@@ -30,9 +30,13 @@ from dyorc.system.ports import OTHER_GRPC_PORT
 
 _log = structlog.get_logger("dyorc.gateway")
 
-_MAX_STREAMS = 1024
-"""Concurrent calls on one connection; more wait at the client."""
+_MAX_STREAMS = 2**16
+"""Concurrent calls on one connection; more wait at the client, but a new connection has sent some before it knows the limit, and
+the server resets those."""
 
+_MAX_PENDING = 2**30
+"""Calls that wait for the event loop. By default gRPC resets some of them, without a code, from 1,000 on. The limits of
+requests and bytes refuse them by name."""
 _NUM_SERVERS = 16
 
 
@@ -154,6 +158,8 @@ def _options(config: GatewayConfig) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", -1),
         ("grpc.so_reuseport", 1),
         ("grpc.max_concurrent_streams", _MAX_STREAMS),
+        ("grpc.server.max_pending_requests", _MAX_PENDING),
+        ("grpc.server.max_pending_requests_hard_limit", _MAX_PENDING),
         ("grpc.server_handshake_timeout_ms", 10_000),
         ("grpc.max_connection_idle_ms", 600_000),  # a client reconnects when it needs to
         ("grpc.keepalive_time_ms", 60_000),  # a client that does not answer a ping is gone, and its requests are cancelled

@@ -22,6 +22,7 @@ from dyorc.gateway.grpc.http2_call import CallError, Headers, Http2Call, trailer
 from dyorc.gateway.grpc.inference_calls import OpenStreams
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tls import refuse_open_address
+from dyorc.system.log_throttle import LogThrottle
 from dyorc.system.ports import OTHER_GRPC_PORT
 
 _log = structlog.get_logger("dyorc.gateway")
@@ -65,6 +66,7 @@ class Http2Server:
         self._streams = OpenStreams()
         self._methods = all_methods(service, self._streams)
         self._connections: set[_Connection] = set()
+        self._cut_off = LogThrottle(_log, "client_cut_off")
         self.address = ""
 
     async def __aenter__(self) -> Self:
@@ -87,7 +89,7 @@ class Http2Server:
         return self
 
     def _connection(self) -> "_Connection":
-        return _Connection(self._methods, self._config.max_request_bytes, self._connections)
+        return _Connection(self._methods, self._config, self._connections, self._cut_off)
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.drain(self._config.drain_timeout_s)
@@ -113,10 +115,13 @@ class _Connection(asyncio.Protocol):
 
     _transport: asyncio.Transport
 
-    def __init__(self, methods: dict[str, Method], max_message_bytes: int, all_connections: set["_Connection"]) -> None:
+    def __init__(
+        self, methods: dict[str, Method], config: GatewayConfig, all_connections: set["_Connection"], cut_off: LogThrottle
+    ) -> None:
         self._methods = methods
-        self._max_message_bytes = max_message_bytes
+        self._config = config
         self._all = all_connections
+        self._cut_off = cut_off
         self._loop = asyncio.get_running_loop()
         self._http2 = ngh2.Connection(ngh2.Role.SERVER, _CONFIGURATION)
         self._calls: dict[int, _Stream] = {}
@@ -125,6 +130,9 @@ class _Connection(asyncio.Protocol):
         self._num_idle_bytes = 0
         self._can_send = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
+        self._num_read_before: int | None = None
+        self._reading_timer: asyncio.TimerHandle | None = None
+        self._num_sent = 0
         self._handlers: dict[type, Callable[[Any], None]] = {
             ngh2.SettingsReceived: self._greet,
             ngh2.RequestReceived: self._begin,
@@ -148,11 +156,13 @@ class _Connection(asyncio.Protocol):
         self._http2.set_local_window_size(_CONNECTION_WINDOW_BYTES)
         self.flush()
         self._timer = self._loop.call_later(_GREETING_S, self._check_greeting)
+        self._reading_timer = self._loop.call_later(self._config.write_timeout_s, self._check_reading)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._all.discard(self)
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._reading_timer):
+            if timer is not None:
+                timer.cancel()
         for stream_id in list(self._calls):
             self._forget(stream_id)
 
@@ -197,6 +207,7 @@ class _Connection(asyncio.Protocol):
             return
         if data := self._http2.data_to_send():
             self._transport.write(data)
+            self._num_sent += len(data)
             self._num_idle_bytes = max(0, self._num_idle_bytes - len(data))
         self._can_send.set()
 
@@ -240,6 +251,20 @@ class _Connection(asyncio.Protocol):
             self.flush()
         self._timer = self._loop.call_later(_PING_S / 3 if self._is_pinged else _PING_S, self._look)
 
+    def _check_reading(self) -> None:
+        """Drops a client that reads too little of its answers, which would stay in memory."""
+        period_s, num_read = self._config.write_timeout_s, None
+        if self._is_paused or self._http2.queued_body_size() > 0:
+            num_read = self._num_sent - self._transport.get_write_buffer_size()
+            expected = period_s * self._config.min_bytes_per_s
+            if self._num_read_before is not None and num_read - self._num_read_before < expected:
+                text = f"it read too little of its answers for {period_s:g} s (gateway.write_timeout_s)"
+                self._cut_off.report(peer=str(self._transport.get_extra_info("peername")), cause=text)
+                self._transport.abort()
+                return
+        self._num_read_before = num_read
+        self._reading_timer = self._loop.call_later(period_s, self._check_reading)
+
     # Calls
 
     def _begin(self, event: Any) -> None:
@@ -265,7 +290,7 @@ class _Connection(asyncio.Protocol):
             text = f"there is no method {path.decode('latin-1')}"
             self.refuse(stream_id, CallError(grpc.StatusCode.UNIMPLEMENTED, text))
             return
-        call_of = (self._http2, stream_id, method, arrived_ns, headers, self._max_message_bytes)
+        call_of = (self._http2, stream_id, method, arrived_ns, headers, self._config.max_request_bytes)
         stream = self._calls[stream_id] = _Stream(self, *call_of)
         if (left_s := stream.call.time_remaining()) is not None:
             stream.timer = self._loop.call_later(left_s, self._expire, stream_id)

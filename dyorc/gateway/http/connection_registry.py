@@ -62,7 +62,8 @@ class ConnectionRegistry:
         self.direct = direct
         self.known_heads = KnownHeads()
         self.common_headers = CommonHeaders(Cors.of(limits))
-        self.connections: set[RegisteredConnection] = set()
+        self.connections: dict[RegisteredConnection, None] = {}
+        """In the order in which they came, and end: that of a set would follow from addresses, and no simulation repeat it."""
         self._num_entered = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_empty = asyncio.Event()
@@ -70,7 +71,7 @@ class ConnectionRegistry:
 
     def enter(self, connection: RegisteredConnection) -> bool:
         """Adds a connection. Returns whether there is room for it."""
-        self.connections.add(connection)
+        self.connections[connection] = None
         self._num_entered += 1
         if self._is_stopping:  # it was accepted just before; `empty` has not seen it
             connection.shut_down()
@@ -79,7 +80,7 @@ class ConnectionRegistry:
         return len(self.connections) <= self.max_connections
 
     def leave(self, connection: RegisteredConnection) -> None:
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         self._look()
 
     def measure(self, readings: Readings) -> None:

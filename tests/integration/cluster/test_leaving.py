@@ -71,7 +71,7 @@ def vector(number: int) -> np.ndarray:
 
 async def ask_gated(backend: RemoteBackend, number: int, folder: Path) -> float:
     """Runs `gated`."""
-    (y,) = await backend.infer(submission(slow.gated, [vector(number)], (str(folder),), within(60)), take=own_arrays)
+    (y,) = await backend.infer(submission(slow.gated, [vector(number)], (str(folder), 0.0), within(60)), take=own_arrays)
     return float(y[0])
 
 
@@ -130,7 +130,7 @@ class SilentGateway:
         """Asks once for each number, and waits until an effect is announced."""
         await self.connection.open(FAST_LINK, None, 0)
         for number in numbers:
-            asked = submission(parted.noted, [np.asarray(number)], (str(self._folder),))
+            asked = submission(parted.noted, [np.asarray(number)], (str(self._folder), 0.0))
             headers, frames, _ = self._tensors.pack([self._tensors.keep_all(asked.inputs)])
             self.connection.send(SubmitRequest(number, *asked.model, tuple(headers), asked.statics, 60.0), frames)
         await wait_until_async(lambda: self.announced, "an effect is announced")
@@ -173,7 +173,7 @@ async def test_an_answer_that_nobody_reads_is_freed(context: Scene, is_cancelled
 
 async def note(context: Scene, number: int, folder: Path) -> float:
     """Runs `noted` at a gateway that answers."""
-    asked = submission(parted.noted, [np.asarray(number)], (str(folder),), within(60))
+    asked = submission(parted.noted, [np.asarray(number)], (str(folder), 0.0), within(60))
     return float((await context.backend.infer(asked, take=own_arrays))[0])
 
 

@@ -81,6 +81,19 @@ async def test_a_clock_that_is_set_back_keeps_nobody_in_the_lead(tmp_path: Path)
         assert await store.acquire_lease("lead", "other", 10.0) == 2
 
 
+async def test_a_clock_of_redis_that_is_set_back_keeps_nobody_in_the_lead(redis_server: RedisServer) -> None:
+    """Its clock is the machine's, which a test must not set: so the lease was renewed in the future."""
+    prefix = f"{{{secrets.token_hex(4)}}}:"
+    async with RedisStore(redis_server.url, prefix) as store, redis.asyncio.Redis.from_url(redis_server.url) as client:
+        assert await store.acquire_lease("lead", "one", LONG_S) == 1
+        assert await store.acquire_lease("lead", "other", LONG_S) is None
+        seconds, _ = await client.time()
+        await client.hset(f"{prefix}lease:lead", "renewed_ms", str((seconds + 3600) * 1000))
+        assert await store.acquire_lease("lead", "other", LONG_S) == 2
+        assert not await store.renew_lease("lead", "one", LONG_S, Lease(fence=1, record=b"one"))
+        assert await store.renew_lease("lead", "other", LONG_S, Lease(fence=2, record=b"other"))
+
+
 async def test_a_cancelled_call_ends_as_cancelled_at_whatever_step(make_store: MakeStore) -> None:
     """A lease would be held for its whole time if a leader that gives up missed that it should end."""
     async with make_store() as store:

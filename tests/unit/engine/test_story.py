@@ -134,7 +134,7 @@ def test_calls_share_the_trace_of_their_batch() -> None:
     (mine,) = world.stories[first].calls
     (theirs,) = world.stories[second].calls
     assert mine.batches[0] is theirs.batches[0]
-    assert mine.batches[0].requests == [first, second]
+    assert mine.batches[0].requests == (first, second)
     assert other not in world.stories
 
 

@@ -43,7 +43,7 @@ def record(ended: float, calls: Sequence[CallTrace] = (), **others: Any) -> Requ
     origin |= {name: others.pop(name) for name in list(others) if name in Origin.__struct_fields__}
     story = RequestTrace(1, ns(2))
     story.calls.extend(calls)
-    story.decisions.extend(others.pop("decisions", ()))
-    story.parts.extend(others.pop("parts", ()))
-    story.notes.extend(others.pop("notes", ()))
+    story.decisions = others.pop("decisions", ())
+    story.parts = others.pop("parts", ())
+    story.notes = others.pop("notes", ())
     return RequestRecord(origin=Origin(**origin), started_ns=ns(2), ended_ns=ns(ended), story=story, **given | others)

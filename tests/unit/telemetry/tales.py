@@ -30,7 +30,7 @@ class Tale:
 
     def decide(self, site: str, outcome: str, *sources: int, under: tuple[int, str] = (-1, ""), depth: int = 0) -> int:
         """Adds a decision that reads calls, and its outcome; returns its number."""
-        self.story.decisions.append(DecisionTrace(site, 0, sources, *under, outcome=outcome, depth=depth))
+        self.story.add_decision(DecisionTrace(site, 0, sources, *under, outcome=outcome, depth=depth))
         return len(self.story.decisions) - 1
 
 

@@ -209,7 +209,7 @@ def _cascade(number: int, batches: list[list[BatchTrace]], decided: bool) -> Req
     if decided:
         reached = DecisionTrace("app.py:7", base + 7, [number + 10_000], decided_ns=base + 8, outcome="no")
         reached.followed, reached.gains_ms = {"yes": number / 7}, {"yes": number / 3}
-        story.decisions.append(reached)
+        story.add_decision(reached)
     return RequestRecord(
         number=number + 1_000_000,
         origin=origin,

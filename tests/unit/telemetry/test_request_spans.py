@@ -42,7 +42,7 @@ def test_a_call_says_what_it_waited_for_and_why_its_batch_was_formed() -> None:
     call.decision, call.branch, call.bet = 0, "yes", {"probability": 0.9}
     record = record_of(call, span=ROOT)
     assert record.story is not None
-    record.story.decisions.append(DecisionTrace("flow.py:3", 106 * MS, decided_ns=130 * MS, outcome="yes", followed={"yes": 0.9}))
+    record.story.add_decision(DecisionTrace("flow.py:3", 106 * MS, decided_ns=130 * MS, outcome="yes", followed={"yes": 0.9}))
     spans = spans_of(record, ROOT)
     shown = named(spans, "call small")
     assert shown.attributes == {
@@ -145,8 +145,8 @@ def test_a_failed_request_says_why() -> None:
 def test_parts_and_what_was_computed_again_are_shown() -> None:
     record = record_of(span=ROOT)
     assert record.story is not None
-    record.story.parts.append(PartTrace(0, 130 * MS, 135 * MS))
-    record.story.notes.append(TraceNote(140 * MS, "lost", "small"))
+    record.story.add_part(PartTrace(0, 130 * MS, 135 * MS))
+    record.story.note(TraceNote(140 * MS, "lost", "small"))
     spans = spans_of(record, ROOT)
     part = named(spans, "part of the answer")
     assert (part.parent, part.started_ns, part.ended_ns) == (ROOT, 130 * MS, 135 * MS)

@@ -138,7 +138,7 @@ async def test_results_that_stay_on_the_device_survive_the_next_replay(devices: 
         for at, (y,) in enumerate(await asyncio.gather(*asked)):
             np.testing.assert_array_equal(y, 2 * (x + at) + 6 * x)
         assert devices[0].num_replays == 8
-        assert devices[0].num_to_host == 4
+        assert 1 <= devices[0].num_to_host <= 4  # calls of `add` may share batches
 
 
 @dyorc.program(**GRAPHS)

@@ -99,7 +99,7 @@ async def test_a_small_request(stack: Stack, shelf: Shelf, request_id: str) -> N
     assert (work.program, work.sources, work.decision, work.branch, work.outcome) == ("work", (), 0, "True", "done")
     assert (decision.sources, decision.outcome) == ((look.call_id,), "True")
     (batch,) = look.batches
-    assert (batch.requests, batch.size, batch.outcome) == ([record.number], 1, "done")
+    assert (batch.requests, batch.size, batch.outcome) == ((record.number,), 1, "done")
     assert batch.infer_s >= 0.03
 
 

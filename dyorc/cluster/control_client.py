@@ -155,6 +155,6 @@ class ControlClient:
         raise UnknownModelError(f"nothing is deployed as {model!r}; deployed are {known}")
 
     def _check_all_heard(self, name: str) -> None:
-        """Raises `NotReadyError` if a group may have a model, or code, of which this gateway does not know yet."""
+        """Raises `NotReadyError` if a group may have a model, or code, that this gateway does not know yet."""
         if unheard := sorted(group for group, control in self._groups.items() if control.is_unheard):
             raise NotReadyError(f"{name!r} is not known yet: the orchestrators of {unheard} have not reported what is deployed")

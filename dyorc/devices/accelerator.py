@@ -10,6 +10,9 @@ from typing import Any, Protocol
 
 from dyorc.core.arrays import Array
 
+HANDLE_BYTES = 64
+"""Length of what opens memory of a device in other processes, a ``cudaIpcMemHandle_t``."""
+
 
 class HostCopy(Protocol):
     """A copy to the host that is under way."""
@@ -145,7 +148,7 @@ class Accelerator(Protocol):
         ends.
 
         Args:
-            handle: What the device's library calls it in other processes; 64 bytes.
+            handle: What the device's library calls it in other processes; `HANDLE_BYTES` long.
 
         Raises:
             TransportError: If there is no such memory, or it is this process's own.

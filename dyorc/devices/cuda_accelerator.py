@@ -47,7 +47,7 @@ class _Pointer:
 
 
 class _OpenMemory:
-    def __init__(self, driver: CudaDriver, device: Any, torch: Any, handle: bytes) -> None:
+    def __init__(self, driver: CudaDriver, torch: Any, device: Any, handle: bytes) -> None:
         self._driver = driver
         self._device = device
         self._torch = torch
@@ -176,7 +176,7 @@ class CudaAccelerator:
         return _SharedMemory(self._loaded_driver(), self._torch, self._device, num_bytes)
 
     def open_memory(self, handle: bytes) -> _OpenMemory:
-        return _OpenMemory(self._loaded_driver(), self._device, self._torch, handle)
+        return _OpenMemory(self._loaded_driver(), self._torch, self._device, handle)
 
     def _loaded_driver(self) -> CudaDriver:
         with self._lock:

@@ -7,9 +7,9 @@ Source: CUDA Driver API, "Memory Management". The handles are those of the runti
 import ctypes
 from typing import Any
 
+from dyorc.devices.accelerator import HANDLE_BYTES
 from dyorc.errors import TransportError
 
-HANDLE_BYTES = 64
 _LIBRARY = "libcuda.so.1"
 _LAZY_PEER_ACCESS = 1
 

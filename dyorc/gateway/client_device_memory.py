@@ -15,13 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from dyorc.devices.accelerator import Accelerator, DeviceMemory
+from dyorc.devices.accelerator import HANDLE_BYTES, Accelerator, DeviceMemory
 from dyorc.devices.known_devices import accelerator_named
 from dyorc.errors import ClientMemoryError, ConfigurationError, InvalidInputError, TransportError, text_of
 
 KIND = "cuda"
-HANDLE_BYTES = 64
-"""Length of a ``cudaIpcMemHandle_t``."""
 
 
 class DeviceRegion:

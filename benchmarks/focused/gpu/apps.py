@@ -91,7 +91,7 @@ async def chain(seed: Float[Tensor, "1"]) -> Float[Tensor, "4"]:
 
 @dyorc.workflow
 async def chain_copied(seed: Float[Tensor, "1"]) -> Float[Tensor, "4"]:
-    """Calls those that copy in sequence."""
+    """Calls the programs that copy by themselves, in sequence."""
     return total_and_copy(shift_and_copy(make_and_copy(seed)))
 
 

@@ -60,7 +60,8 @@ UNFINISHED_EFFECT = Point(
     "unfinished_effect", "an answer is sent while effects of answered requests are pending", "its orchestrator gets SIGTERM",
     0.05, 0.25,
 )  # fmt: skip
-INTERRUPTED_EFFECT = Point("interrupted_effect", "an effect happens", "the leader, or a gateway, is killed", 0.03, 0.3)
+INTERRUPTED_EFFECT = Point("interrupted_effect", "an effect happens", "the leader, or a gateway, is killed", 0.03, 0.15)
+LEAVING_EFFECT = Point("leaving_effect", "an effect happens", "the leader gets SIGTERM", 0.03, 0.15)
 OVERTAKEN_NOTE = Point(
     "overtaken_note", "a leader is about to write what is deployed", "it is stopped until the next one leads", 0.1, 0.75
 )
@@ -98,7 +99,7 @@ class Theme:
 
 
 THEMES = (
-    Theme("effects", (UNFINISHED_EFFECT, INTERRUPTED_EFFECT)),
+    Theme("effects", (UNFINISHED_EFFECT, INTERRUPTED_EFFECT, LEAVING_EFFECT)),
     Theme("leads", (OVERTAKEN_NOTE, OVERTAKEN_RENEWAL), is_of_store=True),
     Theme("answers", (OVERTAKEN_ANSWER,)),
     Theme("jobs", (OVERTAKEN_JOB,), is_of_store=True),
@@ -210,7 +211,11 @@ class RarePaths:
 
     def _effect_happened(self) -> None:
         leader = self._leaders.get(DEFAULT_GROUP)
-        if leader is not None and self._is_forced(INTERRUPTED_EFFECT):
+        if leader is None:
+            return
+        if self._is_forced(LEAVING_EFFECT):
+            self._soon(lambda: self._terminate(leader))
+        elif self._is_forced(INTERRUPTED_EFFECT):
             gateways = [place.process for place in self._troupe.places if place.kind == "gateway" and place.process is not None]
             victim = self._chance.choice((leader, self._chance.choice(gateways)))
             self._soon(lambda: self._kill(victim, f"kill {victim.kind}"))

@@ -27,6 +27,8 @@ from dyorc.transport.cluster_network import LOCAL_NODE
 
 _log = structlog.get_logger("dyorc.launcher")
 
+_ATTEMPTS = 4
+"""Starts of Ray, whose own limits a busy machine exceeds. Replicas that were forked ahead answer meanwhile: no reason to end."""
 _VERSIONS_AT_ONCE = 3
 """There is room for this many versions of each program: Ray's processors only count here, and reserve nothing."""
 
@@ -81,7 +83,7 @@ class LocalRay:
         """
         await self.replicas.prepare_all(address)
         # Two steps: if the server stops meanwhile, it waits for one of them only.
-        await start_with_retry("Ray", self._start, self._take_back)
+        await start_with_retry("Ray", self._start, self._take_back, _ATTEMPTS)
         await start_with_retry("Ray Serve", self._start_serve, lambda: None)
         await self.replicas.deploy()
         _log.info("replicas_handed_over", programs=len(self._plans.programs))

@@ -123,7 +123,7 @@ async def soak(shape: str, plan: Plan) -> Outcome:
             load = Load(server.url, versions, plan.rate, plan.seed)
             changes = Changes(server.url, folder, versions, plan.cycle_s, scales=shape == "ray")
             outcome = Outcome(shape, load, changes, Sampler(server, store))
-            await _follow(outcome, plan)
+            await _follow(outcome, server, plan)
             outcome.wrong += load.wrong
             await asyncio.to_thread(server.stop)
             outcome.wrong += await asyncio.to_thread(server.leftovers)
@@ -132,8 +132,12 @@ async def soak(shape: str, plan: Plan) -> Outcome:
             return outcome
 
 
-async def _follow(outcome: Outcome, plan: Plan) -> None:
-    """Lets load, changes and measurements run side by side."""
+async def _follow(outcome: Outcome, server: ServerProcess, plan: Plan) -> None:
+    """Lets load, changes and measurements run side by side.
+
+    Raises:
+        RuntimeError: If the server ends.
+    """
     begin_s = asyncio.get_running_loop().time()
     end_s = begin_s + plan.seconds
 
@@ -146,13 +150,15 @@ async def _follow(outcome: Outcome, plan: Plan) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(change())
         group.create_task(outcome.load.run(plan.seconds))
-        group.create_task(_measure(outcome, begin_s, plan))
+        group.create_task(_measure(outcome, server, begin_s, plan))
 
 
-async def _measure(outcome: Outcome, begin_s: float, plan: Plan) -> None:
+async def _measure(outcome: Outcome, server: ServerProcess, begin_s: float, plan: Plan) -> None:
     loop = asyncio.get_running_loop()
     for number in range(int(plan.seconds / plan.period_s)):
         await asyncio.sleep(begin_s + number * plan.period_s - loop.time())
+        if (status := server.process.poll()) is not None:
+            raise RuntimeError(f"{outcome.shape}: the server ended with {status}: {server.output[-2000:]}")
         at_s = loop.time() - begin_s
         sample = await asyncio.to_thread(outcome.sampler.measure, at_s)
         if number % _SHOW_EVERY == 0:

@@ -1,11 +1,12 @@
 """Replays recorded requests on a version before it is deployed: `python -m dyorc.deployment.replay_check TARGET FOLDER NUMBER
-STEP_LIMIT_S DESCRIPTOR`, in a process of its own.
+CODES STEP_LIMIT_S DESCRIPTOR`, in a process of its own.
 
 The process writes a `ReplayReport`, or an error, to the descriptor.
 """
 
 import os
 import sys
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import msgspec
@@ -25,11 +26,19 @@ class ReplayOutcome(msgspec.Struct):
 
 
 async def check_replay(
-    target: str, folder: str, num_requests: int, max_differences: int, timeout_s: float, step_limit_s: float
+    target: str,
+    folder: str,
+    num_requests: int,
+    codes: Collection[str],
+    max_differences: int,
+    timeout_s: float,
+    step_limit_s: float,
 ) -> ReplayReport:
     """Replays the last requests on a target that is to be deployed.
 
     Args:
+        codes: Short digests of the code of the versions that are served. Requests that others answered do not count: what a
+            version did that was rolled back or replaced is no measure.
         folder: Where the histories are; empty: there are none.
         max_differences: So many of the requests may be different.
         timeout_s: For the whole replay, the import included.
@@ -46,7 +55,7 @@ async def check_replay(
     try:
         result = await run_module(
             "dyorc.deployment.replay_check",
-            [target, folder, str(num_requests), str(step_limit_s)],
+            [target, folder, str(num_requests), ",".join(sorted(codes)), str(step_limit_s)],
             timeout_s,
             f"{target}: its replay",
         )
@@ -82,7 +91,7 @@ def _summary(report: ReplayReport, max_differences: int) -> str:
 
 
 def _examples(report: ReplayReport) -> list[str]:
-    return [f"request {example.request_id}: {example.first()}" for example in report.examples]
+    return [example.sentence() for example in report.examples]
 
 
 # The process that replays
@@ -90,16 +99,21 @@ def _examples(report: ReplayReport) -> list[str]:
 
 def main() -> None:
     """Replays, and writes the outcome."""
-    target, folder, num_requests, step_limit_s, descriptor = sys.argv[1:]
+    target, folder, num_requests, codes, step_limit_s, descriptor = sys.argv[1:]
     with os.fdopen(int(descriptor), "wb") as end:
-        end.write(msgspec.json.encode(_replay(target, folder, int(num_requests), float(step_limit_s))))
+        end.write(
+            msgspec.json.encode(
+                _replay(target, folder, int(num_requests), [code for code in codes.split(",") if code], float(step_limit_s))
+            )
+        )
     sys.stdout.flush()
     os._exit(0)  # the module may have started threads
 
 
-def _replay(target: str, folder: str, num_requests: int, step_limit_s: float) -> ReplayOutcome:
+def _replay(target: str, folder: str, num_requests: int, codes: Sequence[str], step_limit_s: float) -> ReplayOutcome:
     try:
-        return ReplayOutcome(replay_files(Replayer(load(target), step_limit_s=step_limit_s), Path(folder), num_requests))
+        replayer = Replayer(load(target), step_limit_s=step_limit_s)
+        return ReplayOutcome(replay_files(replayer, Path(folder), num_requests, codes=codes))
     except (DyOrcError, OSError) as error:
         return ReplayOutcome(error=str(error))
 

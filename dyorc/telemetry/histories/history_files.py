@@ -5,25 +5,28 @@ machines, may write into one folder, each into files of its own, and any of them
 """
 
 import contextlib
+import heapq
 import os
 import secrets
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from dyorc.core.decode_errors import DECODE_ERRORS
 from dyorc.errors import ConfigurationError
-from dyorc.telemetry.histories.history import FORMAT, RequestHistory
+from dyorc.telemetry.histories.history import FORMAT, HistoryHead, RequestHistory
 from dyorc.telemetry.histories.history_check import check_history
 
 _SUFFIX = ".jsonl"
 _PARTS_OF_FOLDER = 8
 _MIN_FILE_BYTES = 16 * 1024
 _decoder = msgspec.json.Decoder(RequestHistory)
+_head_decoder = msgspec.json.Decoder(HistoryHead)
+_Line = TypeVar("_Line", HistoryHead, RequestHistory)
 
 
 class HistoryFiles:
@@ -98,39 +101,91 @@ class HistoryFiles:
 
 
 def read_histories(
-    path: Path, max_histories: int | None = None, on_damaged: Callable[[str], object] | None = None
+    path: Path,
+    max_histories: int | None = None,
+    on_damaged: Callable[[str], object] | None = None,
+    wants: Callable[[HistoryHead], bool] | None = None,
 ) -> Iterator[RequestHistory]:
     """Yields the histories in a file, or in all files of a folder, from the oldest to the newest.
 
     A line that is no history of this format is skipped, wherever it stands: a process that was killed leaves half of one.
 
     Args:
-        max_histories: Only the histories in so many of the newest lines.
+        max_histories: Only the histories in so many of the newest lines, of those that are wanted.
         on_damaged: Gets the place of each line that is skipped, and what is wrong with it.
+        wants: Whether a history is wanted; None: all are. The others are not read further.
 
     Raises:
-        ConfigurationError: If there are no histories. Names the first line that was skipped.
+        ConfigurationError: If there are no histories, wanted or not. Names the first line that was skipped.
     """
-    lines = _lines_of(path)
-    newest = lines if max_histories is None else iter(deque(lines, max_histories))
-    is_empty, first_damaged = True, ""
-    for place, line in newest:
-        try:
-            history = _history_of(line)
-        except ValueError as error:
-            damaged = f"{place}: {error}"
-            first_damaged = first_damaged or damaged
-            if on_damaged is not None:
-                on_damaged(damaged)
-            continue
-        is_empty = False
-        yield history
-    if is_empty and first_damaged:
-        raise ConfigurationError(f"{path} holds no histories that can be read; {first_damaged}")
-    if is_empty:
+    reader = _Reader(on_damaged, wants)
+    lines = reader.wanted(_lines_of(path))
+    if max_histories is not None:
+        lines = _newest(lines, max_histories)
+    for _, place, line in lines:
+        history = reader.read(place, line)
+        if history is not None:
+            yield history
+    if reader.num_read:
+        return
+    if reader.first_damaged:
+        raise ConfigurationError(f"{path} holds no histories that can be read; {reader.first_damaged}")
+    if not reader.num_unwanted:
         raise ConfigurationError(
             f"{path} holds no histories; a server writes them if its setting telemetry.histories.folder is set"
         )
+
+
+class _Reader:
+    """Reads lines, and counts those that are no histories, and those that nobody wants."""
+
+    def __init__(self, on_damaged: Callable[[str], object] | None, wants: Callable[[HistoryHead], bool] | None) -> None:
+        self._on_damaged = on_damaged
+        self._wants = wants
+        self.num_read = self.num_unwanted = 0
+        self.first_damaged = ""
+
+    def wanted(self, lines: Iterable[tuple[str, bytes]]) -> Iterator[tuple[float, str, bytes]]:
+        """Yields the lines that are wanted, each with when its request ended and its place."""
+        for place, line in lines:
+            try:
+                head = _decoded(line, _head_decoder)
+            except ValueError as error:
+                self._skip(place, error)
+                continue
+            if self._wants is None or self._wants(head):
+                yield head.at_s, place, line
+            else:
+                self.num_unwanted += 1
+
+    def read(self, place: str, line: bytes) -> RequestHistory | None:
+        """Returns the history in a line; None if there is none."""
+        try:
+            history = _decoded(line, _decoder)
+            check_history(history)
+        except ValueError as error:
+            self._skip(place, error)
+            return None
+        self.num_read += 1
+        return history
+
+    def _skip(self, place: str, error: ValueError) -> None:
+        damaged = f"{place}: {error}"
+        self.first_damaged = self.first_damaged or damaged
+        if self._on_damaged is not None:
+            self._on_damaged(damaged)
+
+
+def _newest(lines: Iterable[tuple[float, str, bytes]], number: int) -> Iterator[tuple[float, str, bytes]]:
+    """Yields the newest of some lines, the oldest first. Holds no more of them than that: a folder may be large."""
+    newest: list[tuple[float, int, str, bytes]] = []
+    for at, (at_s, place, line) in enumerate(lines):
+        if len(newest) < number:
+            heapq.heappush(newest, (at_s, at, place, line))
+        else:
+            heapq.heappushpop(newest, (at_s, at, place, line))
+    for at_s, _, place, line in sorted(newest):
+        yield at_s, place, line
 
 
 def _lines_of(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -145,21 +200,17 @@ def _lines_of(path: Path) -> Iterator[tuple[str, bytes]]:
             yield f"{file}, line {number}", line
 
 
-def _history_of(line: bytes) -> RequestHistory:
-    """Returns the history in a line. Raises ValueError if there is none."""
+def _decoded(line: bytes, decoder: msgspec.json.Decoder[_Line]) -> _Line:
+    """Returns the history in a line, or its head. Raises ValueError if there is none."""
     if not line.endswith(b"\n"):
         raise ValueError("the line has no end: it was cut, or is being written")
     try:
-        history = _decoder.decode(line)
+        decoded = decoder.decode(line)
     except DECODE_ERRORS as error:
         raise ValueError(f"expected a history: {error}") from None
-    if history.format != FORMAT:
-        raise ValueError(f"it is a history of format {history.format}, expected {FORMAT}: record it again")
-    try:
-        check_history(history)
-    except ValueError as error:
-        raise ValueError(f"the history is damaged: {error}") from error
-    return history
+    if decoded.format != FORMAT:
+        raise ValueError(f"it is a history of format {decoded.format}, expected {FORMAT}: record it again")
+    return decoded
 
 
 def _files_in(folder: Path) -> list[Path]:

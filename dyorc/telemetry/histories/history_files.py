@@ -2,11 +2,16 @@
 
 A file is named after the time when it was begun, so that names in order are files in order. Several processes, also of several
 machines, may write into one folder, each into files of its own, and any of them removes the oldest.
+
+Other things may lie in the folder. Readers take regular files only: a pipe would never end, and a link leads anywhere. Writers
+remove only what a writer may have made.
 """
 
 import contextlib
 import os
+import re
 import secrets
+import stat
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -21,6 +26,9 @@ from dyorc.telemetry.histories.history import FORMAT, RequestHistory
 from dyorc.telemetry.histories.history_check import check_history
 
 _SUFFIX = ".jsonl"
+_WRITTEN = re.compile(r"[0-9]{14}-[0-9a-f]{8}-[0-9]+\.jsonl")
+"""Names of the files that writers make."""
+_KINDS = {stat.S_IFLNK: "link", stat.S_IFDIR: "folder", stat.S_IFIFO: "named pipe", stat.S_IFSOCK: "socket"}
 _PARTS_OF_FOLDER = 8
 _MIN_FILE_BYTES = 16 * 1024
 _decoder = msgspec.json.Decoder(RequestHistory)
@@ -31,11 +39,11 @@ class HistoryFiles:
 
     Args:
         folder: Is made if it does not exist, for this user alone.
-        max_bytes: Of the whole folder.
+        max_bytes: Of all files in the folder that writers have made.
     """
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
-        self._folder = folder
+        self._folder = folder.absolute()  # users' modules may change the current folder
         self._max_bytes = max_bytes
         self._max_file_bytes = max(max_bytes // _PARTS_OF_FOLDER, _MIN_FILE_BYTES)
         self._token = secrets.token_hex(4)  # a process id would be the same in two containers
@@ -49,7 +57,7 @@ class HistoryFiles:
         Raises:
             OSError: If they cannot be written. The next lines go into another file.
         """
-        if self._descriptor < 0 or self._num_bytes >= self._max_file_bytes or not os.fstat(self._descriptor).st_nlink:
+        if self._descriptor < 0 or self._num_bytes >= self._max_file_bytes or not self._is_in_place():
             self.close()
             self._open()
         view = memoryview(lines)
@@ -60,6 +68,13 @@ class HistoryFiles:
             self._undo_write()
             raise
         self._num_bytes += len(lines)
+
+    def _is_in_place(self) -> bool:
+        """Returns whether the open file still lies where it was made: neither it nor its folder was removed or renamed."""
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), self._file.lstat())
+        except OSError:
+            return False
 
     def _undo_write(self) -> None:
         """Removes the part that was written, and a file without a line: a full disk must not fill the folder with those."""
@@ -86,9 +101,11 @@ class HistoryFiles:
 
     def _remove_oldest(self) -> None:
         sizes: dict[Path, int] = {}
-        for file in _files_in(self._folder):
+        for file in _entries_in(self._folder):
             with contextlib.suppress(FileNotFoundError):  # another process has just removed it
-                sizes[file] = file.stat().st_size
+                status = file.lstat()
+                if stat.S_ISREG(status.st_mode) and _WRITTEN.fullmatch(file.name):
+                    sizes[file] = status.st_size
         left = self._max_bytes - self._max_file_bytes - sum(sizes.values())
         for file, num_bytes in sizes.items():
             if left >= 0:
@@ -102,47 +119,73 @@ def read_histories(
 ) -> Iterator[RequestHistory]:
     """Yields the histories in a file, or in all files of a folder, from the oldest to the newest.
 
-    A line that is no history of this format is skipped, wherever it stands: a process that was killed leaves half of one.
+    A line that is no history of this format is skipped, wherever it stands: a process that was killed leaves half of one. So is
+    what lies in the folder under a name of histories and is no regular file.
 
     Args:
         max_histories: Only the histories in so many of the newest lines.
-        on_damaged: Gets the place of each line that is skipped, and what is wrong with it.
+        on_damaged: Gets the place of each line or entry that is skipped, and what is wrong with it.
 
     Raises:
-        ConfigurationError: If there are no histories. Names the first line that was skipped.
+        ConfigurationError: If there are no histories, or the path itself is no file or folder. Names the first line or entry that
+            was skipped.
+        OSError: If a file cannot be read.
     """
-    lines = _lines_of(path)
+    skipped: list[str] = []
+
+    def skip(damaged: str) -> None:
+        skipped.append(damaged)
+        if on_damaged is not None:
+            on_damaged(damaged)
+
+    lines = _lines_of(path, skip)
     newest = lines if max_histories is None else iter(deque(lines, max_histories))
-    is_empty, first_damaged = True, ""
+    is_empty = True
     for place, line in newest:
         try:
             history = _history_of(line)
         except ValueError as error:
-            damaged = f"{place}: {error}"
-            first_damaged = first_damaged or damaged
-            if on_damaged is not None:
-                on_damaged(damaged)
+            skip(f"{place}: {error}")
             continue
         is_empty = False
         yield history
-    if is_empty and first_damaged:
-        raise ConfigurationError(f"{path} holds no histories that can be read; {first_damaged}")
+    if is_empty and skipped:
+        raise ConfigurationError(f"{path} holds no histories that can be read; {skipped[0]}")
     if is_empty:
         raise ConfigurationError(
             f"{path} holds no histories; a server writes them if its setting telemetry.histories.folder is set"
         )
 
 
-def _lines_of(path: Path) -> Iterator[tuple[str, bytes]]:
+def _lines_of(path: Path, skip: Callable[[str], object]) -> Iterator[tuple[str, bytes]]:
     if not path.exists():
         raise ConfigurationError(f"there is no file or folder {path}, expected histories that a server has written")
-    for file in _files_in(path) if path.is_dir() else [path]:
+    is_folder = path.is_dir()
+    for file in _entries_in(path) if is_folder else [path]:
         try:
-            content = file.read_bytes()
+            content = _read_regular(file if is_folder else file.resolve())
         except FileNotFoundError:  # a server has just removed it
+            continue
+        except ValueError as error:
+            if not is_folder:
+                raise ConfigurationError(f"{path}: {error}") from None
+            skip(f"{file}: {error}")
             continue
         for number, line in enumerate(content.splitlines(keepends=True), start=1):
             yield f"{file}, line {number}", line
+
+
+def _read_regular(file: Path) -> bytes:
+    """Returns the bytes of a regular file. Raises ValueError if it is none, without waiting for anybody or following a link."""
+    kind = stat.S_IFMT(file.lstat().st_mode)
+    if kind == stat.S_IFREG:
+        # It may have been replaced since.
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as opened:
+            kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+            if kind == stat.S_IFREG:
+                return opened.read()
+    raise ValueError(f"it is a {_KINDS.get(kind, 'device')}, expected a regular file")
 
 
 def _history_of(line: bytes) -> RequestHistory:
@@ -162,5 +205,5 @@ def _history_of(line: bytes) -> RequestHistory:
     return history
 
 
-def _files_in(folder: Path) -> list[Path]:
+def _entries_in(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"*{_SUFFIX}"))

@@ -95,6 +95,7 @@ class ReplayReport(msgspec.Struct, kw_only=True):
         """Why no request was replayed."""
         reasons = [f"{number} because {reason}" for reason, number in self.num_not_replayed.items()]
         reasons += [f"{self.num_of_others} because they are of other workflows"] * bool(self.num_of_others)
+        reasons += [f"{len(self.damaged)} lines because they are no histories"] * bool(self.damaged)
         return f"no recorded request of {self.workflow!r} was replayed: {'; '.join(reasons)}"
 
 

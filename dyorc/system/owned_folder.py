@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Generator
@@ -82,11 +83,14 @@ def _empty(folder: str) -> None:
 def _with_lock(folder: str, act: Callable[[], None]) -> bool:
     """Does something while a folder is locked. Returns whether it was: not if its owner lives, or it has none, or is gone."""
     with contextlib.suppress(OSError):  # it is locked, belongs to another user, or is gone
-        descriptor = os.open(os.path.join(folder, _LOCK), os.O_WRONLY | os.O_NOFOLLOW)
+        # In the system's folder of temporary files, others may make a folder of such a name, and a pipe for the lock.
+        descriptor = os.open(os.path.join(folder, _LOCK), os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            act()
-            return True
+            status = os.fstat(descriptor)
+            if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                act()
+                return True
         finally:
             os.close(descriptor)
     return False

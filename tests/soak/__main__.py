@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import contextlib
 import json
-import signal
 import sys
 import tempfile
 from collections.abc import Coroutine, Mapping
@@ -19,6 +18,7 @@ from typing import Any
 
 from dyorc.errors import DyOrcError
 from dyorc.testing import ServerProcess, serve_command
+from tests.command_line import end_at_sigterm
 from tests.soak.changes import Changes, Versions
 from tests.soak.load import Load
 from tests.soak.picture import memory_picture
@@ -244,7 +244,7 @@ def main() -> None:
         max_ratio=options.max_growth,
         leak_bytes=options.leak_bytes,
     )
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing is left behind
+    end_at_sigterm()
     outcomes = asyncio.run(_run_all(options.shapes.split(","), plan))
     figures = {outcome.shape: report(outcome, plan) for outcome in outcomes}
     if options.samples:

@@ -3,8 +3,8 @@
 ``python -m tests.storm [--minutes N | --faults N] [--shape NAME]... [--only FAULT]... [--seed N] [--mistake NAME] [--card
 FOLDER]``. Time is shared out evenly among the shapes, and counts once a shape answers. Progress goes to standard error, the
 last line of standard output is one JSON object, and the exit status is 1 if any figure is beyond its bound. SIGINT and SIGTERM
-end it after the fault of the moment. With `--card`, this day's figures in that folder grow by those of this run; they are JSON
-and a page.
+end it after the fault of the moment; then the status is 130 if nothing is beyond its bound. With `--card`, this day's figures in
+that folder grow by those of this run; they are JSON and a page.
 """
 
 import argparse
@@ -18,9 +18,10 @@ import threading
 import time
 from pathlib import Path
 
+from tests.command_line import INTERRUPTED
 from tests.shared_folders import own_arena_folder
 from tests.storm import scorecard
-from tests.storm.driver import ShapeResult, storm, tell
+from tests.storm.driver import ShapeResult, UnknownFaultError, storm, tell
 from tests.storm.mistaken_server import MISTAKES
 from tests.storm.shapes import SHAPES, make_shape
 from tests.storm.single import SingleServer
@@ -43,12 +44,15 @@ def main() -> None:
         signal.signal(number, lambda *_: stopping.set())  # pyright: ignore[reportUnknownLambdaType]
     with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as folder, own_arena_folder():
         tempfile.tempdir = folder  # what others leave in the common one is not ours
-        card = _run(options, stopping)
+        try:
+            card = _run(options, stopping)
+        except UnknownFaultError as error:  # only a shape that runs knows its faults
+            parser.error(str(error))
     if options.card:
         scorecard.add_to_day(card, options.card, datetime.datetime.now(datetime.UTC).date())
     violations = scorecard.violations_of(card)
     print(json.dumps(card | {"violations": violations}))
-    sys.exit(bool(violations))
+    sys.exit(bool(violations) or (INTERRUPTED if stopping.is_set() else 0))
 
 
 def _run(options: argparse.Namespace, stopping: threading.Event) -> scorecard.Card:

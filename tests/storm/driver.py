@@ -60,6 +60,10 @@ class ShapeResult:
         ]
 
 
+class UnknownFaultError(ValueError):
+    """A shape suffers none of the faults that were asked for."""
+
+
 class Storm:
     """Strikes a shape that runs, under load.
 
@@ -84,6 +88,11 @@ class Storm:
     def is_over(self) -> bool:
         """Whether going on makes no sense: there was a wrong answer, or there is no service."""
         return bool(self._ledger.wrong) or any(strike.back_s is None for strike in self.strikes)
+
+    @property
+    def kinds(self) -> list[str]:
+        """The names of all that the shape can suffer now."""
+        return sorted(kind for kinds in self._shape.faults().values() for kind in kinds)
 
     def strike(self) -> None:
         """Lets one fault happen, or some together, and waits until every client is answered again. Then nothing is waited for."""
@@ -124,7 +133,7 @@ class Storm:
         }
         makers = {kind: make for kinds in possible.values() for kind, make in kinds.items()}
         if not makers:
-            raise ValueError(f"{self._shape.name} suffers none of {sorted(self._names)}")
+            raise UnknownFaultError(f"{self._shape.name} suffers none of {sorted(self._names)}; it suffers {self.kinds}")
         faults = [makers[kind]() for kind in self._turns.draw(possible)]
         return sorted(faults, key=lambda fault: fault.bound_s, reverse=True)
 

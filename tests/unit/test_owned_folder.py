@@ -68,3 +68,18 @@ def test_a_folder_that_cannot_be_removed_yet_keeps_its_lock(temporary: Path, mon
     assert orphans(PREFIX) == [str(folder)]
     remove_orphan(str(folder))
     assert list(temporary.iterdir()) == []
+
+
+def test_what_others_put_where_the_lock_should_be_holds_nobody_up(temporary: Path) -> None:
+    places = [temporary / f"{PREFIX}{kind}" for kind in ("pipe", "link", "folder")]
+    for place in places:
+        place.mkdir()
+    os.mkfifo(places[0] / "lock")
+    reader = os.open(places[0] / "lock", os.O_RDONLY | os.O_NONBLOCK)
+    (temporary / "file").touch()
+    (places[1] / "lock").symlink_to(temporary / "file")
+    (places[2] / "lock").mkdir()
+    assert orphans(PREFIX) == []
+    os.close(reader)  # now nobody reads the pipe
+    with owned_folder(PREFIX) as mine:
+        assert sorted(temporary.iterdir()) == sorted([*places, Path(mine), temporary / "file"])

@@ -18,6 +18,7 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from dyorc.system.owned_folder import owned_folder
+from tests.command_line import INTERRUPTED, end_at_sigterm, positive
 from tests.whole_server.mutants import MUTANTS as COORDINATION_MUTANTS
 from tests.whole_server.mutants_of_stores import STORE_MUTANTS
 from tests.whole_server.run import run_seed
@@ -34,8 +35,6 @@ _LIMIT_S = 60
 _MEMORY = "/dev/shm"
 """Where stores lie, if it is there: their commits wait for no disk."""
 _SHOW_EVERY_S = 5.0
-_INTERRUPTED = 130
-"""The exit status after Ctrl-C, as of any command."""
 _NUM_SERIES = 3
 _MAX_SEEDS = 100
 """In a series, until a mistake has to be noticed."""
@@ -120,10 +119,10 @@ def results(seeds: Sequence[int], num_children: int, log_path: str | None = None
 def main(arguments: list[str]) -> int:
     """Runs what the command line says; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.whole_server", description="The whole server under one seed.")
-    parser.add_argument("--seeds", type=int, default=0, metavar="N", help="run N seeds; of each mistake, at most N")
-    parser.add_argument("--first", type=int, default=1, metavar="K", help="the first of them")
+    parser.add_argument("--seeds", type=positive, metavar="N", help="run N seeds, by default 20; of each mistake, at most N")
+    parser.add_argument("--first", type=positive, default=1, metavar="K", help="the first of them")
     parser.add_argument("--seed", type=int, metavar="K", help="run one seed, and print its log")
-    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="seeds that run side by side")
+    parser.add_argument("--jobs", type=positive, default=2, metavar="N", help="seeds that run side by side")
     parser.add_argument("--mutant", choices=MUTANTS, default="", help="make this mistake on purpose")
     parser.add_argument(
         "--mutants",
@@ -133,7 +132,7 @@ def main(arguments: list[str]) -> int:
         help="make these mistakes, by default all, and see how soon each is noticed",
     )
     options = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing is left behind
+    end_at_sigterm()
     tempfile.tempdir = _MEMORY if os.path.isdir(_MEMORY) else None
     for module in _NEEDED:
         importlib.import_module(module)
@@ -221,4 +220,4 @@ def _run_many(seeds: Sequence[int], num_children: int, mutant: str) -> int:
         "rare_paths": dict(sorted(rare_paths.items())), "outcomes": dict(sorted(outcomes.items())),
     }  # fmt: skip
     print(json.dumps(figures))
-    return _INTERRUPTED if is_interrupted else bool(failed)
+    return INTERRUPTED if is_interrupted else bool(failed)

@@ -36,6 +36,7 @@ from dyorc.gateway.service import InferenceService
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.system.owned_folder import owned_folder
 from dyorc.transport import link
+from tests.command_line import end_at_sigterm
 from tests.container_sizes import container_sizes
 from tests.soak.trends import MIN_CYCLES, Verdict, trend_of
 from tests.whole_server import replicas
@@ -252,7 +253,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=0.2, help="requests a second, on average")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing is left behind
+    end_at_sigterm()
     tempfile.tempdir = "/dev/shm"
     for module in _NEEDED:
         importlib.import_module(module)

@@ -104,7 +104,7 @@ def commit(plan: Plan, step: int, folder: Path, written: Mapping[str, Sequence[t
     sync_folder(folder)  # the names of the ranks' files: the index must not be on the disk before them
     replace_file(folder / _INDEX, msgspec.json.format(msgspec.json.encode(index), indent=1), 0o600)
     for path in folder.glob("*.safetensors"):
-        if path.name not in index.files:
+        if path.name not in index.files and path.is_file():  # not a folder that somebody has put there
             path.unlink()
 
 

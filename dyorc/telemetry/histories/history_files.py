@@ -2,12 +2,17 @@
 
 A file is named after the time when it was begun, so that names in order are files in order. Several processes, also of several
 machines, may write into one folder, each into files of its own, and any of them removes the oldest.
+
+Other things may lie in the folder. Readers take regular files only: a pipe would never end, and a link leads anywhere. Writers
+remove only what a writer may have made.
 """
 
 import contextlib
 import heapq
 import os
+import re
 import secrets
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
@@ -22,6 +27,9 @@ from dyorc.telemetry.histories.history import FORMAT, HistoryHead, RequestHistor
 from dyorc.telemetry.histories.history_check import check_history
 
 _SUFFIX = ".jsonl"
+_WRITTEN = re.compile(r"[0-9]{14}-[0-9a-f]{8}-[0-9]+\.jsonl")
+"""Names of the files that writers make."""
+_KINDS = {stat.S_IFLNK: "link", stat.S_IFDIR: "folder", stat.S_IFIFO: "named pipe", stat.S_IFSOCK: "socket"}
 _PARTS_OF_FOLDER = 8
 _MIN_FILE_BYTES = 16 * 1024
 _decoder = msgspec.json.Decoder(RequestHistory)
@@ -34,11 +42,11 @@ class HistoryFiles:
 
     Args:
         folder: Is made if it does not exist, for this user alone.
-        max_bytes: Of the whole folder.
+        max_bytes: Of all files in the folder that writers have made.
     """
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
-        self._folder = folder
+        self._folder = folder.absolute()  # users' modules may change the current folder
         self._max_bytes = max_bytes
         self._max_file_bytes = max(max_bytes // _PARTS_OF_FOLDER, _MIN_FILE_BYTES)
         self._token = secrets.token_hex(4)  # a process id would be the same in two containers
@@ -52,7 +60,7 @@ class HistoryFiles:
         Raises:
             OSError: If they cannot be written. The next lines go into another file.
         """
-        if self._descriptor < 0 or self._num_bytes >= self._max_file_bytes or not os.fstat(self._descriptor).st_nlink:
+        if self._descriptor < 0 or self._num_bytes >= self._max_file_bytes or not self._is_in_place():
             self.close()
             self._open()
         view = memoryview(lines)
@@ -63,6 +71,13 @@ class HistoryFiles:
             self._undo_write()
             raise
         self._num_bytes += len(lines)
+
+    def _is_in_place(self) -> bool:
+        """Returns whether the open file still lies where it was made: neither it nor its folder was removed or renamed."""
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), self._file.lstat())
+        except OSError:
+            return False
 
     def _undo_write(self) -> None:
         """Removes the part that was written, and a file without a line: a full disk must not fill the folder with those."""
@@ -89,9 +104,11 @@ class HistoryFiles:
 
     def _remove_oldest(self) -> None:
         sizes: dict[Path, int] = {}
-        for file in _files_in(self._folder):
+        for file in _entries_in(self._folder):
             with contextlib.suppress(FileNotFoundError):  # another process has just removed it
-                sizes[file] = file.stat().st_size
+                status = file.lstat()
+                if stat.S_ISREG(status.st_mode) and _WRITTEN.fullmatch(file.name):
+                    sizes[file] = status.st_size
         left = self._max_bytes - self._max_file_bytes - sum(sizes.values())
         for file, num_bytes in sizes.items():
             if left >= 0:
@@ -108,32 +125,32 @@ def read_histories(
 ) -> Iterator[RequestHistory]:
     """Yields the histories in a file, or in all files of a folder, from the oldest to the newest.
 
-    A line that is no history of this format is skipped, wherever it stands: a process that was killed leaves half of one.
+    A line that is no history of this format is skipped, wherever it stands: a process that was killed leaves half of one. So is
+    what lies in the folder under a name of histories and is no regular file.
 
     Args:
         max_histories: Only the histories in so many of the newest lines, of those that are wanted.
-        on_damaged: Gets the place of each line that is skipped, and what is wrong with it.
+        on_damaged: Gets the place of each line or entry that is skipped, and what is wrong with it.
         wants: Whether a history is wanted; None: all are. The others are not read further.
 
     Raises:
-        ConfigurationError: If there are no histories, wanted or not. Names the first line that was skipped.
+        ConfigurationError: If there are no histories, wanted or not, or the path is no file or folder. Names the first line
+            or entry that was skipped.
+        OSError: If a file cannot be read.
     """
     reader = _Reader(on_damaged, wants)
-    lines = reader.wanted(_lines_of(path))
+    lines = reader.wanted(_lines_of(path, reader.skip))
     if max_histories is not None:
         lines = _newest(lines, max_histories)
     for _, place, line in lines:
         history = reader.read(place, line)
         if history is not None:
             yield history
-    if reader.num_read:
+    if reader.num_read or reader.num_unwanted:
         return
     if reader.first_damaged:
         raise ConfigurationError(f"{path} holds no histories that can be read; {reader.first_damaged}")
-    if not reader.num_unwanted:
-        raise ConfigurationError(
-            f"{path} holds no histories; a server writes them if its setting telemetry.histories.folder is set"
-        )
+    raise ConfigurationError(f"{path} holds no histories; a server writes them if its setting telemetry.histories.folder is set")
 
 
 class _Reader:
@@ -151,7 +168,7 @@ class _Reader:
             try:
                 head = _decoded(line, _head_decoder)
             except ValueError as error:
-                self._skip(place, error)
+                self.skip(f"{place}: {error}")
                 continue
             if self._wants is None or self._wants(head):
                 yield head.at_s, place, line
@@ -164,13 +181,13 @@ class _Reader:
             history = _decoded(line, _decoder)
             check_history(history)
         except ValueError as error:
-            self._skip(place, error)
+            self.skip(f"{place}: {error}")
             return None
         self.num_read += 1
         return history
 
-    def _skip(self, place: str, error: ValueError) -> None:
-        damaged = f"{place}: {error}"
+    def skip(self, damaged: str) -> None:
+        """Skips a line or an entry of the folder."""
         self.first_damaged = self.first_damaged or damaged
         if self._on_damaged is not None:
             self._on_damaged(damaged)
@@ -188,16 +205,35 @@ def _newest(lines: Iterable[tuple[float, str, bytes]], number: int) -> Iterator[
         yield at_s, place, line
 
 
-def _lines_of(path: Path) -> Iterator[tuple[str, bytes]]:
+def _lines_of(path: Path, skip: Callable[[str], object]) -> Iterator[tuple[str, bytes]]:
     if not path.exists():
         raise ConfigurationError(f"there is no file or folder {path}, expected histories that a server has written")
-    for file in _files_in(path) if path.is_dir() else [path]:
+    is_folder = path.is_dir()
+    for file in _entries_in(path) if is_folder else [path]:
         try:
-            content = file.read_bytes()
+            content = _read_regular(file if is_folder else file.resolve())
         except FileNotFoundError:  # a server has just removed it
+            continue
+        except ValueError as error:
+            if not is_folder:
+                raise ConfigurationError(f"{path}: {error}") from None
+            skip(f"{file}: {error}")
             continue
         for number, line in enumerate(content.splitlines(keepends=True), start=1):
             yield f"{file}, line {number}", line
+
+
+def _read_regular(file: Path) -> bytes:
+    """Returns the bytes of a regular file. Raises ValueError if it is none, without waiting for anybody or following a link."""
+    kind = stat.S_IFMT(file.lstat().st_mode)
+    if kind == stat.S_IFREG:
+        # It may have been replaced since.
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as opened:
+            kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+            if kind == stat.S_IFREG:
+                return opened.read()
+    raise ValueError(f"it is a {_KINDS.get(kind, 'device')}, expected a regular file")
 
 
 def _decoded(line: bytes, decoder: msgspec.json.Decoder[_Line]) -> _Line:
@@ -213,5 +249,5 @@ def _decoded(line: bytes, decoder: msgspec.json.Decoder[_Line]) -> _Line:
     return decoded
 
 
-def _files_in(folder: Path) -> list[Path]:
+def _entries_in(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"*{_SUFFIX}"))

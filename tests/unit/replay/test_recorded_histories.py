@@ -1,5 +1,6 @@
 """What a history holds, and whose are written."""
 
+import os
 import re
 import resource
 from pathlib import Path
@@ -173,11 +174,88 @@ def test_a_removed_file_is_replaced(tmp_path: Path) -> None:
     assert [file.read_bytes() for file in tmp_path.iterdir()] == [b"b\n"]
 
 
-def test_a_file_that_another_process_removes_meanwhile_is_no_error(tmp_path: Path) -> None:
-    (tmp_path / "1.jsonl").symlink_to(tmp_path / "gone")  # it is listed, and has no size
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_folder_that_is_renamed_is_made_again(tmp_path: Path, is_replaced: bool) -> None:
+    folder, moved = tmp_path / "folder", tmp_path / "moved"
+    files = HistoryFiles(folder, 2**20)
+    files.write(b"a\n")
+    folder.rename(moved)
+    if is_replaced:
+        folder.mkdir()
+        (folder / next(moved.iterdir()).name).write_bytes(b"another file\n")
+    files.write(b"b\n")
+    files.write(b"c\n")
+    files.close()
+    assert [file.read_bytes() for file in moved.iterdir()] == [b"a\n"]
+    assert b"b\nc\n" in [file.read_bytes() for file in folder.iterdir()]
+
+
+def test_a_file_that_another_process_removes_meanwhile_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / f"{1:014d}-00000000-0.jsonl"
+    monkeypatch.setattr("dyorc.telemetry.histories.history_files._entries_in", lambda _folder: [gone])
     files = HistoryFiles(tmp_path, 2**20)
     files.write(b"a\n")
     files.close()
+    assert [history.read_bytes() for history in tmp_path.iterdir()] == [b"a\n"]
+
+
+_HISTORY = '{{"request_id": "{}", "workflow": "f", "version": "1", "at_s": 0, "duration_ms": 0, "format": 1}}\n'
+
+
+def _put_strangers(folder: Path) -> Path:
+    """Puts entries that are no files of histories into a folder, under names of histories that are older than all others.
+    Returns the file that a link there leads to."""
+    (folder.parent / "elsewhere").write_text(_HISTORY.format("elsewhere") * 2**14)
+    os.mkfifo(folder / f"{0:014d}-00000000-0.jsonl")
+    (folder / f"{0:014d}-00000000-1.jsonl").mkdir()
+    (folder / f"{0:014d}-00000000-2.jsonl").symlink_to(folder.parent / "elsewhere")
+    return folder.parent / "elsewhere"
+
+
+def test_only_regular_files_of_a_folder_are_read(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    elsewhere = _put_strangers(folder)
+    skipped: list[str] = []
+    with pytest.raises(ConfigurationError, match=r"0-0\.jsonl: it is a named pipe, expected a regular file"):
+        list(read_histories(folder))
+    (folder / "1.jsonl").write_text(_HISTORY.format("a"))
+    assert [history.request_id for history in read_histories(folder, on_damaged=skipped.append)] == ["a"]
+    assert [text.rpartition(": ")[2] for text in skipped] == [
+        f"it is a {kind}, expected a regular file" for kind in ("named pipe", "folder", "link")
+    ]
+    (tmp_path / "link").symlink_to(elsewhere)
+    assert len(list(read_histories(tmp_path / "link"))) == 2**14  # a person has named it
+    with pytest.raises(ConfigurationError, match="it is a named pipe"):
+        list(read_histories(folder / f"{0:014d}-00000000-0.jsonl"))
+
+
+def test_a_writer_counts_and_removes_only_files_of_writers(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    elsewhere = _put_strangers(folder)
+    (folder / "0.jsonl").write_bytes(bytes(2**20))  # somebody's copy
+    strangers = {file.name for file in folder.iterdir()}
+    files = HistoryFiles(folder, 2**20)
+    for _ in range(1500):
+        files.write(b"x" * 999 + b"\n")
+    files.close()
+    assert strangers <= {file.name for file in folder.iterdir()}
+    assert elsewhere.stat().st_size > 2**20
+    sizes = [file.stat().st_size for file in folder.iterdir() if file.name not in strangers]
+    assert 2**19 < sum(sizes) <= 2**20 + 1000
+
+
+def test_a_relative_folder_stays_where_it_was_when_the_current_folder_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = HistoryFiles(Path("folder"), 2**20)
+    (tmp_path / "other").mkdir()
+    os.chdir(tmp_path / "other")
+    files.write(b"a\n")
+    files.close()
+    assert [file.read_bytes() for file in (tmp_path / "folder").iterdir()] == [b"a\n"]
 
 
 def test_processes_that_begin_files_at_once_have_files_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,9 +296,8 @@ def test_a_reader_says_what_is_wrong(tmp_path: Path) -> None:
 
 
 def test_the_newest_histories_are_read(tmp_path: Path) -> None:
-    line = '{{"request_id": "{}", "workflow": "f", "version": "1", "at_s": 0, "duration_ms": 0, "format": 1}}\n'
-    (tmp_path / "2.jsonl").write_text(line.format("c") + line.format("d"))
-    (tmp_path / "1.jsonl").write_text(line.format("a") + line.format("b"))
+    (tmp_path / "2.jsonl").write_text(_HISTORY.format("c") + _HISTORY.format("d"))
+    (tmp_path / "1.jsonl").write_text(_HISTORY.format("a") + _HISTORY.format("b"))
     assert [history.request_id for history in read_histories(tmp_path, 3)] == ["b", "c", "d"]
 
 

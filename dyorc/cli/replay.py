@@ -46,7 +46,7 @@ def replay(
     except (DyOrcError, OSError) as error:
         console = Console(stderr=True)
         if isinstance(error, ModuleImportError):
-            console.print(error.user_traceback, markup=False, end="")
+            console.print(error.user_traceback, markup=False, soft_wrap=True, highlight=False, end="")
         console.print(f"[red]dyorc:[/red] {escape(without_errno(str(error)))}", highlight=False, soft_wrap=True)
         raise typer.Exit(_IMPOSSIBLE) from None
     if as_json:

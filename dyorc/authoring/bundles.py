@@ -86,6 +86,16 @@ class Bundle:
             digest.update(repr((name, source.is_package, source.text)).encode(errors="surrogatepass"))
         return digest.hexdigest()
 
+    @property
+    def short_digest(self) -> str:
+        """The beginning of `digest`, as histories and lists of versions have it."""
+        return shortened(self.digest)
+
+
+def shortened(digest: str) -> str:
+    """Returns the beginning of a digest of code: enough to tell the versions of a model apart."""
+    return digest[:12]
+
 
 def _read(name: str, folders: Iterable[Path], folder: str | None) -> ModuleSource | None:
     """Returns the source of a module, if it is the user's own."""

@@ -28,6 +28,7 @@ class Workflow:
         function: The user's coroutine function, or async generator function.
         declared_programs: Programs that cannot be found by reading its code (see `programs`).
         wait_for_effects: Whether a request is answered only when all its effects have happened.
+        code: A short digest of the code that it was loaded from; empty where that is unknown.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Workflow:
     signature: Signature
     declared_programs: tuple[Program, ...] = ()
     wait_for_effects: bool = False
+    code: str = ""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Starts it as a task of the running workflow; does not wait. Returns a `Ref`; a `Stream`, if the workflow yields."""

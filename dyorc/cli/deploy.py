@@ -76,7 +76,7 @@ def deploy(
         typer.Option(
             min=0,
             metavar="NUMBER",
-            help="Only if this many of the last recorded requests, replayed on it, go as they went (see dyorc replay).",
+            help="Only if so many of its workflow's last recorded requests go on it as they went (see dyorc replay).",
         ),
     ] = 0,
     allow_differences: Annotated[
@@ -88,9 +88,14 @@ def deploy(
     as_json: AsJson = False,
 ) -> None:
     """Loads a version of a workflow into a running server, without a restart: `dyorc deploy app.py:classify --version 2`."""
+    if allow_differences and not after_replay:
+        raise ConfigurationError(
+            f"--allow-differences {allow_differences} is about a replay; give --after-replay NUMBER, too, such as 1000"
+        )
     with connect(url, key, ca, timeout_s=_TIMEOUT_S) as client:
         if target is None:
-            if version or group or shadow or fresh or any(given is not None for given in (share, canary, sticky, judge)):
+            is_change = version or group or shadow or fresh or allow_incompatible or after_replay or allow_differences
+            if is_change or any(given is not None for given in (share, canary, sticky, judge)):
                 raise ConfigurationError("name what to load, such as app.py:classify")
             _show_all(client.deployments(), as_json, {} if as_json else client.status().get("canaries", {}))
         else:

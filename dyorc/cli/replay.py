@@ -2,7 +2,7 @@
 
 import contextlib
 import signal
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,7 +28,12 @@ def replay(
         Path, typer.Argument(metavar="RECORDS", help="The folder of the setting telemetry.histories.folder, or one of its files.")
     ],
     target: Annotated[str, typer.Argument(metavar="PATH:WORKFLOW", help="The version to try, such as app.py:classify.")],
-    max_requests: Annotated[int | None, typer.Option(min=1, help="Only so many of the newest requests.")] = None,
+    max_requests: Annotated[
+        int | None, typer.Option(min=1, help="Only so many of the newest requests of this workflow, and of these versions.")
+    ] = None,
+    version: Annotated[
+        list[str] | None, typer.Option(help="Only requests that this version answered. May be given several times.")
+    ] = None,
     run_programs: Annotated[
         bool, typer.Option("--run-programs", help="Run programs for calls that no record has; never those with an effect.")
     ] = False,
@@ -42,7 +47,7 @@ def replay(
     3 if none differs and some records could not be read."""
     try:
         with _ended_by_interrupt():
-            report = _report(records, target, max_requests, run_programs, tolerance, examples)
+            report = _report(records, target, max_requests, version or (), run_programs, tolerance, examples)
     except (DyOrcError, OSError) as error:
         console = Console(stderr=True)
         if isinstance(error, ModuleImportError):
@@ -72,14 +77,20 @@ def _ended_by_interrupt() -> Generator[None]:
 
 
 def _report(
-    records: Path, target: str, max_requests: int | None, run_programs: bool, tolerance: float, examples: int
+    records: Path,
+    target: str,
+    max_requests: int | None,
+    versions: Sequence[str],
+    run_programs: bool,
+    tolerance: float,
+    examples: int,
 ) -> "ReplayReport":
     from dyorc.deployment.code_process import run_attached
     from dyorc.deployment.replay_check import ReplayOrder, outcome_of
     from dyorc.settings.settings_reader import read_settings
 
     order = ReplayOrder(
-        target=target, records=str(records.absolute()), max_requests=max_requests,
+        target=target, records=str(records.absolute()), max_requests=max_requests, versions=list(versions),
         step_limit_s=read_settings().engine.step_limit_s,
         run_programs=run_programs, tolerance=tolerance, max_examples=examples,
     )  # fmt: skip
@@ -97,7 +108,7 @@ def _report(
 def show_report(report: "ReplayReport", console: Console) -> None:
     """Prints a report for people."""
     console.print(
-        f"{report.num_replayed} requests of {report.workflow} replayed in {report.took_s:.1f} s: "
+        f"{report.num_replayed} requests of {report.workflow} replayed in {report.took_s:.1f} s ({_versions(report)}): "
         f"{report.num_same} the same, {report.num_different} different"
     )
     table = StackedTable("requests", "", "")
@@ -112,7 +123,7 @@ def show_report(report: "ReplayReport", console: Console) -> None:
             f"expected: {_shown(report.expected)}"
         )
     for example in report.examples:
-        console.print(f"request {example.request_id}: {example.first()}", markup=False)
+        console.print(example.sentence(), markup=False)
     if report.stopped:
         console.print(f"stopped, and the requests after that were not replayed: {report.stopped}", markup=False)
 
@@ -143,6 +154,12 @@ def _calls(report: "ReplayReport") -> Iterator[str]:
         yield f"{program}: {number} more"
     for program, number in report.fewer_calls.items():
         yield f"{program}: {number} fewer"
+
+
+def _versions(report: "ReplayReport") -> str:
+    numbers = list(report.versions.items())
+    shown = [f"{number} of version {version}" for version, number in numbers[:_MAX_LINES]]
+    return ", ".join(shown + [f"others of {len(numbers) - _MAX_LINES} versions"] * (len(numbers) > _MAX_LINES))
 
 
 def _shown(latency: "Latency") -> str:

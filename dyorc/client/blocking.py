@@ -265,8 +265,9 @@ class Client:
             rules: Rules by which it is promoted or rolled back, as the file for ``dyorc deploy --judge`` has them.
             fresh: Whether it shares no program with other versions.
             allow_incompatible: Whether its inputs and outputs may differ from the default's.
-            after_replay: So many of the last requests that the server has recorded are replayed on it first; 0: none.
-            max_differences: Of these, so many may be different. With more, it is not loaded.
+            after_replay: So many of the last requests of its workflow that the server has recorded, and versions that are served
+                now have answered, are replayed on it first; 0: none.
+            max_differences: Of these, so many may be different. With more, it is not loaded. Needs `after_replay`.
 
         Raises:
             DeployError: If it cannot be loaded; nothing has changed.

@@ -1,7 +1,6 @@
 """Deploys versions of workflows while the server runs: each is loaded in all its processes before any request gets it."""
 
 import asyncio
-import inspect
 import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,11 +12,9 @@ import structlog
 
 from dyorc.authoring.loading import absolute
 from dyorc.authoring.program import check_name
-from dyorc.authoring.signature import Signature
-from dyorc.authoring.spec import TensorSpec
 from dyorc.authoring.user_files import folders_of
-from dyorc.authoring.workflow import Workflow
 from dyorc.config import DeploymentConfig
+from dyorc.deployment.compatibility import incompatibility
 from dyorc.deployment.import_check import ProbeResult, check_import
 from dyorc.deployment.loaded_versions import LoadedVersions, refusal
 from dyorc.deployment.loading_versions import LoadedVersion
@@ -32,7 +29,7 @@ from dyorc.errors import (
     UnknownModelError,
     UnsupportedError,
 )
-from dyorc.models.offers import ModelKey
+from dyorc.models.offers import ModelKey, OfferedWorkflow
 from dyorc.protocol.canary_rules import read_rules
 from dyorc.protocol.deployment_changes import STICKY_BY_KEY, Deploy, DeploymentChange, Rollback, Undeploy
 from dyorc.protocol.header_names import USABLE_NAME
@@ -175,24 +172,33 @@ class Deployer:
         history = self.record.lines.get(change.model) if change.model else None
         target = change.target or self._target_of(change, history)
         if not target:
+            if change.after_replay:
+                raise InvalidInputError(
+                    f"version {change.version!r} of {change.model!r} is known, and is loaded as it was; to replay requests on it "
+                    "before, name its target"
+                )
             assert history is not None
             return await self._put(change.model, _with_version(history, history.versions[change.version], change), change)
         probe = await self._probe(target)
         if change.model and probe.model != change.model:
             raise InvalidInputError(f"{target} is {probe.model!r}, not {change.model!r}")
+        name = self._name_of(probe, change)
         if not change.after_replay:
-            return await self._deploy_target(probe, change)
+            return await self._deploy_target(probe, name, change)
+        self._check_before_replay(probe, name, change)
         place = probe.bundle.target if probe.bundle is not None else target
         timeout_s = self._config.import_timeout_s + change.after_replay * _REPLAY_TIMEOUT_S
+        served = self.record.lines.get(probe.model)
+        codes = () if served is None else [served.versions[each].code for each in served.loaded_names()]
         replayed = await check_replay(
-            place, self._histories, change.after_replay, change.max_differences, timeout_s, self._step_limit_s
+            place, self._histories, change.after_replay, codes, change.max_differences, timeout_s, self._step_limit_s
         )
         counts: dict[str, Any] = {"num_replayed": replayed.num_replayed, "num_different": replayed.num_different}
         if replayed.num_not_replayed:
             counts["num_not_replayed"] = replayed.num_not_replayed
         if replayed.damaged:
             counts["num_damaged"] = len(replayed.damaged)
-        return {**await self._deploy_target(probe, change), "replay": counts}
+        return {**await self._deploy_target(probe, name, change), "replay": counts}
 
     def _target_of(self, change: Deploy, history: ModelHistory | None) -> str:
         """Returns the target of a change that names none: that of the default; empty if the version is known."""
@@ -219,7 +225,13 @@ class Deployer:
         except DefinitionError as error:
             raise refusal(error) from error
 
-    async def _deploy_target(self, probe: ProbeResult, change: Deploy) -> dict[str, Any]:
+    def _name_of(self, probe: ProbeResult, change: Deploy) -> str:
+        """Returns the name of the version that a change makes of code.
+
+        Raises:
+            InvalidInputError: If no version can have it, or nothing is there to judge it by.
+            ConflictError: If another version, or another model, has it.
+        """
         assert probe.bundle is not None
         model, history = probe.model, self.record.lines.get(probe.model)
         self._check_name(probe)
@@ -233,14 +245,38 @@ class Deployer:
         known = history.versions.get(name) if history is not None else None
         if known is not None and known.bundle.digest != probe.bundle.digest:
             raise ConflictError(f"version {name!r} of {model!r} exists, with other code; choose another name")
+        if history is None and change.rules is not None:
+            raise InvalidInputError(
+                f"nothing is deployed as {model!r}, so there is nothing to judge it by; deploy it without rules"
+            )
+        return name
+
+    def _check_before_replay(self, probe: ProbeResult, name: str, change: Deploy) -> None:
+        """Refuses what would be refused after the replay, as far as that is known before the code is loaded.
+
+        Raises:
+            ConflictError: If it cannot have its share, cannot have copies, or does not fit the default version.
+        """
+        history = self.record.lines.get(probe.model)
+        if probe.bundle is None or probe.offer is None or history is None:
+            return
+        draft = history.versions.get(name) or Version(model=probe.model, version=name, bundle=probe.bundle, names={})
+        after = _with_version(history, draft, change)
+        if after.now is not None and name in after.now.shadows:
+            _check_copies(probe.model, name, [program.name for program in probe.offer.programs if program.has_effect])
+        old = None if history.now is None else self.versions.loaded.get(ModelKey(probe.model, history.now.default))
+        gets_requests = change.share_or_default > 0 or change.shadow > 0
+        if old is not None and gets_requests and not change.is_incompatible_allowed:
+            _check_fits(old, name, probe.offer.workflow)
+
+    async def _deploy_target(self, probe: ProbeResult, name: str, change: Deploy) -> dict[str, Any]:
+        assert probe.bundle is not None
+        model, history = probe.model, self.record.lines.get(probe.model)
+        known = None if history is None else history.versions.get(name)
         key = ModelKey(model, name)
         is_new = known is None and key not in self.versions.loaded
         try:
             version = known or await self._draft(key, probe, change)
-            if history is None and change.rules is not None:
-                raise InvalidInputError(
-                    f"nothing is deployed as {model!r}, so there is nothing to judge it by; deploy it without rules"
-                )
             after = ModelHistory.starting_with(version) if history is None else _with_version(history, version, change)
             return await self._put(model, after, change)
         except BaseException:
@@ -282,7 +318,9 @@ class Deployer:
         try:
             await self._bring_in_everywhere(new)
             for name in () if history.now is None else history.now.shadows:
-                _check_copies(self.versions.loaded[ModelKey(model, name)])
+                loaded = self.versions.loaded[ModelKey(model, name)]
+                unsafe = [own for own, program in loaded.programs.items() if not program.options.is_repeatable]
+                _check_copies(model, name, unsafe)
             if change is not None and not change.is_incompatible_allowed:
                 self._check_compatible(model, history, before)
             await self._keep(record.to_json())
@@ -305,11 +343,7 @@ class Deployer:
             return
         asked = {**history.now.shadows, **{name: share for name, share in history.now.shares.items() if share}}
         for name in (history.now.default, *asked):
-            if reason := incompatibility(old.workflow, self.versions.loaded[ModelKey(model, name)].workflow):
-                raise ConflictError(
-                    f"version {name!r} cannot answer requests for version {old.version!r} of {model!r}: {reason}; deploy it "
-                    "with share 0 (--share 0), for requests that name this version, or allow the change (--allow-incompatible)"
-                )
+            _check_fits(old, name, OfferedWorkflow.of(self.versions.loaded[ModelKey(model, name)].workflow))
 
     # In all processes
 
@@ -383,15 +417,31 @@ def _check_shadow(change: Deploy) -> None:
         )
 
 
-def _check_copies(loaded: LoadedVersion) -> None:
-    """Checks that a version may get copies of requests.
+def _check_fits(old: LoadedVersion, name: str, new: OfferedWorkflow) -> None:
+    """Checks that a version can answer the requests that it would get: they were written for another.
 
     Raises:
-        ConflictError: If it calls a program that must not run twice for a request.
+        ConflictError: If not.
     """
-    if unsafe := [own for own, program in loaded.programs.items() if not program.options.is_repeatable]:
+    if reason := incompatibility(OfferedWorkflow.of(old.workflow), new):
         raise ConflictError(
-            f"version {loaded.version!r} of {loaded.model!r} gets no copies of requests: its program {unsafe[0]!r} has effects, "
+            f"version {name!r} cannot answer requests for version {old.version!r} of {old.model!r}: {reason}; deploy it "
+            "with share 0 (--share 0), for requests that name this version, or allow the change (--allow-incompatible)"
+        )
+
+
+def _check_copies(model: str, version: str, unsafe: Sequence[str]) -> None:
+    """Checks that a version may get copies of requests.
+
+    Args:
+        unsafe: Its programs that must not run twice for a request.
+
+    Raises:
+        ConflictError: If there are any.
+    """
+    if unsafe:
+        raise ConflictError(
+            f"version {version!r} of {model!r} gets no copies of requests: its program {unsafe[0]!r} has effects, "
             "which would happen twice; declare it idempotent if they may, or use a share (--canary)"
         )
 
@@ -400,6 +450,10 @@ def _check_counts(change: Deploy) -> None:
     for name, number in (("after_replay", change.after_replay), ("max_differences", change.max_differences)):
         if number < 0:
             raise InvalidInputError(f"{name} is {number}, expected a whole number from 0")
+    if change.max_differences and not change.after_replay:
+        raise InvalidInputError(
+            f"max_differences is {change.max_differences}, and no requests are to be replayed: give after_replay, too"
+        )
 
 
 def check_sticky(header: str) -> None:
@@ -442,31 +496,3 @@ def _report(history: ModelHistory) -> dict[str, Any]:
         "canary": None if now is None or now.canary is None else msgspec.to_builtins(now.canary),
         "verdict": None if history.verdict is None else msgspec.to_builtins(history.verdict),
     }  # fmt: skip
-
-
-def incompatibility(old: Workflow, new: Workflow) -> str:
-    """Returns why a version cannot answer another version's clients; empty if it can. Additional parameters with defaults, and
-    names of dimensions, do not matter."""
-    if old.is_streaming is not new.is_streaming:
-        return "one answers in parts, the other does not"
-    before, after = old.signature, new.signature
-    return (
-        _difference_of_tensors("input", before.inputs, after.inputs)
-        or _difference_of_tensors("output", before.outputs.tensors, after.outputs.tensors)
-        or _difference_of_statics(before, after)
-    )
-
-
-def _difference_of_tensors(kind: str, before: Sequence[TensorSpec], after: Sequence[TensorSpec]) -> str:
-    old, new = ([f"{spec.name}: {spec.dtype} {spec.wire_shape}" for spec in specs] for specs in (before, after))
-    return "" if sorted(old) == sorted(new) else f"its {kind}s are {', '.join(new) or 'none'}, not {', '.join(old) or 'none'}"
-
-
-def _difference_of_statics(before: Signature, after: Signature) -> str:
-    known = {static.name: static for static in after.statics}
-    for static in before.statics:
-        if static.name not in known or known[static.name].type is not static.type:
-            return f"it has no parameter {static.name!r} of type {static.type.__name__}"
-    names = {static.name for static in before.statics}
-    needed = [static.name for static in after.statics if static.name not in names and static.default is inspect.Parameter.empty]
-    return f"it needs a parameter {needed[0]!r}" if needed else ""

@@ -12,8 +12,11 @@ import msgspec
 
 from dyorc.authoring.bundles import Bundle
 from dyorc.authoring.loading import absolute, import_place, name_in, parts_of, programs_of
+from dyorc.authoring.program import Program
+from dyorc.authoring.workflow import Workflow, as_model
 from dyorc.deployment.code_process import ProcessResult, run_module
-from dyorc.errors import DyOrcError, ModuleImportError, text_of
+from dyorc.errors import DefinitionError, DyOrcError, ModuleImportError, text_of
+from dyorc.models.offers import ModelKey, Offer
 
 
 class ProbeResult(msgspec.Struct):
@@ -23,6 +26,7 @@ class ProbeResult(msgspec.Struct):
         bundle: The target's code; None if it cannot be imported.
         model: The name of the workflow or program.
         programs: The names of its programs.
+        offer: The model as it would be offered; None if only workflows can call it, which is refused where it is loaded.
         error: Why it cannot be imported.
         traceback: The user's lines of the error's traceback.
     """
@@ -30,6 +34,7 @@ class ProbeResult(msgspec.Struct):
     bundle: Bundle | None = None
     model: str = ""
     programs: tuple[str, ...] = ()
+    offer: Offer | None = None
     error: str = ""
     traceback: str = ""
 
@@ -72,7 +77,7 @@ def _try(target: str) -> ProbeResult:
         module = import_place(place)
         definition = name_in(module, place, name)
         programs = tuple(program.name for program in programs_of(definition))
-        return ProbeResult(Bundle.of(target, module.__name__), definition.name, programs)
+        return ProbeResult(Bundle.of(target, module.__name__), definition.name, programs, _offer_of(definition))
     except ModuleImportError as error:
         return ProbeResult(error=str(error), traceback=error.user_traceback)
     except DyOrcError as error:
@@ -80,6 +85,13 @@ def _try(target: str) -> ProbeResult:
     except BaseException as error:
         text = f"{os.path.basename(place)} cannot be imported: it raised {type(error).__name__}: {text_of(error)}"
         return ProbeResult(error=text, traceback="".join(traceback.format_exception_only(error)))
+
+
+def _offer_of(definition: Workflow | Program) -> Offer | None:
+    try:
+        return Offer.of(ModelKey(definition.name), as_model(definition))
+    except DefinitionError:
+        return None
 
 
 if __name__ == "__main__":

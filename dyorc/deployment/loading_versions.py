@@ -8,7 +8,7 @@ from itertools import chain, count
 from typing import Any
 
 from dyorc.authoring.bundle_imports import BundleImporter, new_package
-from dyorc.authoring.bundles import Bundle
+from dyorc.authoring.bundles import Bundle, shortened
 from dyorc.authoring.fingerprints import Fingerprints
 from dyorc.authoring.loading import programs_of
 from dyorc.authoring.overrides import override
@@ -69,7 +69,9 @@ class LoadedVersion:
     def parts(self) -> list[ServedModel]:
         """The models that come with it: first its own, then those of its programs."""
         programs = [
-            ServedModel(ModelKey(own, self.version), of_program(program), is_program=True)
+            ServedModel(
+                ModelKey(own, self.version), replace(of_program(program), code=shortened(self.codes[own])), is_program=True
+            )
             for own, program in self.programs.items()
             if program.is_model
         ]
@@ -158,9 +160,9 @@ def rename_programs(
         if group is not None:
             object.__setattr__(program, "options", replace(program.options, group=group))
     if isinstance(target, Program):
-        workflow = of_program(target)
+        workflow = replace(of_program(target), code=version.code)
     else:
-        workflow = replace(target, name=label(version.model, version.version))
+        workflow = replace(target, name=label(version.model, version.version), code=version.code)
     codes = {own: version.codes.get(own) or version.bundle.digest for own in programs}
     return LoadedVersion(
         version.model, version.version, workflow, programs, prints, importer, version.bundle, codes, version.groups

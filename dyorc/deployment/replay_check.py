@@ -7,6 +7,7 @@ The order is a `ReplayOrder`; the process writes a `ReplayOutcome` to the descri
 import contextlib
 import os
 import sys
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -27,6 +28,8 @@ class ReplayOrder(msgspec.Struct, frozen=True, kw_only=True):
         records: A file or folder of histories. An absolute path: users' modules may change the current folder.
         max_requests: Only so many of the newest; None: all.
         step_limit_s: For one step of the workflow.
+        versions: Only requests that these answered; empty: all.
+        codes: Only requests that code with these short digests answered; None: all.
         run_programs: See `Replayer`.
         tolerance: See `compare`.
         max_examples: How many different requests are named.
@@ -36,6 +39,8 @@ class ReplayOrder(msgspec.Struct, frozen=True, kw_only=True):
     records: str
     max_requests: int | None
     step_limit_s: float
+    versions: Sequence[str] = ()
+    codes: Sequence[str] | None = None
     run_programs: bool = False
     tolerance: float = 0.0
     max_examples: int = MAX_EXAMPLES
@@ -67,11 +72,19 @@ def outcome_of(result: ProcessResult) -> ReplayOutcome | None:
 
 
 async def check_replay(
-    target: str, folder: str, num_requests: int, max_differences: int, timeout_s: float, step_limit_s: float
+    target: str,
+    folder: str,
+    num_requests: int,
+    codes: Collection[str],
+    max_differences: int,
+    timeout_s: float,
+    step_limit_s: float,
 ) -> ReplayReport:
     """Replays the last requests on a target that is to be deployed.
 
     Args:
+        codes: Short digests of the code of the versions that are served. Requests that others answered do not count: what a
+            version did that was rolled back or replaced is no measure.
         folder: Where the histories are; empty: there are none.
         max_differences: So many of the requests may be different.
         timeout_s: For the whole replay, the import included.
@@ -85,7 +98,7 @@ async def check_replay(
         raise UnsupportedError(
             "this server has no recorded requests to replay: it records them if the setting telemetry.histories.folder is set"
         )
-    order = ReplayOrder(target=target, records=folder, max_requests=num_requests, step_limit_s=step_limit_s)
+    order = ReplayOrder(target=target, records=folder, max_requests=num_requests, step_limit_s=step_limit_s, codes=sorted(codes))
     try:
         result = await run_module(
             "dyorc.deployment.replay_check",
@@ -125,7 +138,7 @@ def _summary(report: ReplayReport, max_differences: int) -> str:
 
 
 def _examples(report: ReplayReport) -> list[str]:
-    return [f"request {example.request_id}: {example.first()}" for example in report.examples]
+    return [example.sentence() for example in report.examples]
 
 
 # The process that replays
@@ -157,9 +170,10 @@ def _replay(order: ReplayOrder) -> ReplayOutcome:
         replayer = Replayer(load(order.target), run_programs=order.run_programs, step_limit_s=order.step_limit_s)
         return ReplayOutcome(
             replay_files(
-                replayer, Path(order.records), order.max_requests, tolerance=order.tolerance, max_examples=order.max_examples
+                replayer, Path(order.records), order.max_requests, tolerance=order.tolerance,
+                max_examples=order.max_examples, versions=order.versions, codes=order.codes,
             )
-        )
+        )  # fmt: skip
     except ModuleImportError as error:
         return ReplayOutcome(error=str(error), user_traceback=error.user_traceback)
     except (DyOrcError, OSError) as error:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from dyorc.authoring.bundles import Bundle
+from dyorc.authoring.bundles import Bundle, shortened
 from dyorc.errors import ConflictError, InvalidInputError, UnknownModelError
 from dyorc.models.offers import VersionTraffic
 from dyorc.protocol.canary_rules import CanaryRules
@@ -36,6 +36,12 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     codes: Mapping[str, str] = {}
     groups: Mapping[str, str] = {}
     deployed_s: float = 0.0
+
+    @property
+    def code(self) -> str:
+        """A short digest of the code that its requests run, as their histories have it: names of versions come again when a
+        server starts anew."""
+        return shortened(self.codes.get(self.model) or self.bundle.digest)
 
 
 class CanaryState(msgspec.Struct, frozen=True, kw_only=True):

@@ -207,6 +207,23 @@ class Offer(msgspec.Struct, frozen=True):
     def key(self) -> ModelKey:
         return ModelKey(self.name, self.version)
 
+    @property
+    def workflow(self) -> "OfferedWorkflow":
+        """What clients see of its workflow."""
+        return OfferedWorkflow(self.is_streaming, self.signature.signature())
+
+
+class OfferedWorkflow(NamedTuple):
+    """A workflow, as far as its clients see it."""
+
+    is_streaming: bool
+    signature: Signature
+
+    @classmethod
+    def of(cls, workflow: Workflow) -> Self:
+        """Returns what clients see of a workflow."""
+        return cls(workflow.is_streaming, workflow.signature)
+
 
 class Offers:
     """The current offers. For the event loop's thread.

@@ -26,8 +26,9 @@ class Deploy(msgspec.Struct, frozen=True, kw_only=True):
         rules: Rules by which it is judged (`canary_rules.read_rules`), as plain values; None: it is not.
         is_fresh: Whether it shares no program with other versions.
         is_incompatible_allowed: Whether it may replace a version with other inputs or outputs.
-        after_replay: So many of the last recorded requests are replayed on it before it is loaded; 0: none.
-        max_differences: Of these, so many may be different.
+        after_replay: So many of the last recorded requests of its workflow, of the versions that are served, are replayed on it
+            before it is loaded; 0: none.
+        max_differences: Of these, so many may be different; more than 0 only with `after_replay`.
     """
 
     target: str = ""

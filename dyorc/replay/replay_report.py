@@ -2,13 +2,14 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import msgspec
 
 from dyorc.replay.replayer import ReplayedRequest, Replayer, UnreplayableError
 from dyorc.replay.request_comparison import Comparison, compare
+from dyorc.replay.request_selection import RequestSelection
 from dyorc.telemetry.histories.history import RequestHistory
 from dyorc.telemetry.histories.history_files import read_histories
 
@@ -32,6 +33,8 @@ class ReplayReport(msgspec.Struct, kw_only=True):
     Attributes:
         workflow: The one that was replayed.
         num_replayed: Requests.
+        versions: How many of them each version had answered; if several have one name, since a server was started anew with other
+            code, it has the digest of the code as well.
         num_same: Of which nothing is different.
         num_other_outcomes: With another outcome of a decision.
         num_other_calls: With other calls.
@@ -41,7 +44,7 @@ class ReplayReport(msgspec.Struct, kw_only=True):
         errors: How they end, and how many requests do.
         num_diverged: That did not come to an end, since the version needs what no history has.
         num_nondeterministic: On which the version is not deterministic.
-        num_not_replayed: Histories of the workflow that cannot be replayed, by the reason.
+        num_not_replayed: Histories of the workflow that were not replayed, by the reason.
         num_of_others: Histories of other workflows.
         outcomes: How often each decision was taken otherwise: site, before and now.
         more_calls: Calls that the histories do not have, by program.
@@ -58,6 +61,7 @@ class ReplayReport(msgspec.Struct, kw_only=True):
 
     workflow: str
     num_replayed: int = 0
+    versions: dict[str, int] = {}
     num_same: int = 0
     num_other_outcomes: int = 0
     num_other_calls: int = 0
@@ -91,6 +95,7 @@ class ReplayReport(msgspec.Struct, kw_only=True):
         """Why no request was replayed."""
         reasons = [f"{number} because {reason}" for reason, number in self.num_not_replayed.items()]
         reasons += [f"{self.num_of_others} because they are of other workflows"] * bool(self.num_of_others)
+        reasons += [f"{len(self.damaged)} lines because they are no histories"] * bool(self.damaged)
         return f"no recorded request of {self.workflow!r} was replayed: {'; '.join(reasons)}"
 
 
@@ -101,18 +106,23 @@ def replay_files(
     *,
     tolerance: float = 0.0,
     max_examples: int = MAX_EXAMPLES,
+    versions: Collection[str] = (),
+    codes: Collection[str] | None = None,
 ) -> ReplayReport:
     """Replays the histories in a file or folder, and returns what came of it. See `replay_all`.
 
     Args:
-        max_requests: Only so many of the newest.
+        max_requests: Only so many of the newest, of those that count.
+        versions: Which count, with `codes`; see `RequestSelection`.
 
     Raises:
         ConfigurationError: If there are no histories.
     """
     damaged: list[str] = []
-    histories = read_histories(path, max_requests, damaged.append)
-    report = replay_all(replayer, histories, tolerance=tolerance, max_examples=max_examples)
+    selection = RequestSelection(replayer.name, versions, codes)
+    histories = read_histories(path, max_requests, damaged.append, selection.wants)
+    report = _replay(replayer, histories, tolerance, max_examples)
+    _add_skipped(report, selection)
     report.damaged = damaged
     return report
 
@@ -126,15 +136,26 @@ def replay_all(
         tolerance: See `compare`.
         max_examples: How many different requests are named.
     """
+    selection = RequestSelection(replayer.name)
+    report = _replay(replayer, filter(selection.wants, histories), tolerance, max_examples)
+    _add_skipped(report, selection)
+    return report
+
+
+def _add_skipped(report: ReplayReport, selection: RequestSelection) -> None:
+    """Adds the histories that do not count."""
+    report.num_of_others = selection.num_of_others
+    report.num_not_replayed |= dict(selection.skipped.most_common())
+
+
+def _replay(replayer: Replayer, histories: Iterable[RequestHistory], tolerance: float, max_examples: int) -> ReplayReport:
     started_s = time.perf_counter()
     report, comparisons = ReplayReport(workflow=replayer.name), list[Comparison]()
     refused: Counter[str] = Counter()
+    versions: Counter[tuple[str, str]] = Counter()
     num_interrupted = 0
     with replayer:
         for history in histories:
-            if history.workflow != replayer.name:
-                report.num_of_others += 1
-                continue
             try:
                 replayed = replayer.replay(history)
             except UnreplayableError as error:
@@ -147,16 +168,27 @@ def replay_all(
             if not comparison.is_same:
                 comparison = _repeated(replayer, history, replayed, comparison)
             comparisons.append(comparison)
+            versions[history.version, history.code] += 1
             num_interrupted += replayed.is_interrupted and not comparison.is_same
             if num_interrupted == _MAX_INTERRUPTED:
                 report.stopped = f"its workflow was interrupted on {num_interrupted} requests"
                 break
     report.num_not_replayed = dict(refused.most_common())
+    report.versions = _by_version(versions)
     _add_up(report, comparisons)
     others = [comparison for comparison in comparisons if not comparison.is_same]
     report.examples = others[:max_examples]
     report.took_s = round(time.perf_counter() - started_s, 3)
     return report
+
+
+def _by_version(numbers: Counter[tuple[str, str]]) -> dict[str, int]:
+    """Returns how many requests each version answered, by its name; if several have that name, with the digest of its code."""
+    names = Counter(version for version, _ in numbers)
+    return {
+        version if names[version] == 1 else f"{version} (code {code or 'unknown'})": number
+        for (version, code), number in numbers.most_common()
+    }
 
 
 def _repeated(replayer: Replayer, history: RequestHistory, first: ReplayedRequest, comparison: Comparison) -> Comparison:
@@ -171,7 +203,9 @@ def _repeated(replayer: Replayer, history: RequestHistory, first: ReplayedReques
             change = msgspec.structs.replace(change, missing="")
         if not change.is_same:
             reason = f"workflow {replayer.name!r} is not deterministic; replayed again on the same results: {change.first()}"
-            return Comparison(request_id=history.request_id, nondeterministic=reason, recorded_ms=history.duration_ms)
+            return Comparison(
+                request_id=history.request_id, version=history.version, nondeterministic=reason, recorded_ms=history.duration_ms
+            )
     return comparison
 
 

@@ -15,8 +15,14 @@ from dyorc.replay.identities import Identities
 from dyorc.replay.replayer import ReplayedRequest
 from dyorc.telemetry.histories.history import RequestHistory, TensorSource
 
-_PLACES = re.compile(r"line \d+| at 0x[0-9a-f]+")
-"""What differs between two processes, or two versions, that do the same."""
+_PLACES = re.compile(
+    r"""( (?<=\()[^()\n]*\.py | (?<=")[^"\n]*\.py" | [^\s()"]*\.py | <[^<>\n]*> )(,\ line\ |:)\d+
+    | line\ \d+ | \ at\ 0x[0-9a-f]+""",
+    re.VERBOSE,
+)
+"""What differs between two processes, or two versions, that do the same: places in files, and addresses."""
+_MAX_PROGRAMS = 8
+"""Whose calls a sentence counts."""
 
 
 class OtherOutcome(msgspec.Struct, frozen=True):
@@ -38,6 +44,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         request_id: As its client knows it.
+        version: The one that answered it.
         outcomes: Decisions about the same value with another outcome.
         more_calls: How many calls the version makes that the history does not have, by program.
         fewer_calls: How many calls of the history it does not make, by program; unknown, so empty, if it did not come to an end.
@@ -50,6 +57,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     request_id: str
+    version: str = ""
     outcomes: tuple[OtherOutcome, ...] = ()
     more_calls: dict[str, int] = {}
     fewer_calls: dict[str, int] = {}
@@ -66,23 +74,28 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         is_other = self.outcomes or self.more_calls or self.fewer_calls or self.answer or self.error
         return not (is_other or self.missing or self.nondeterministic)
 
+    def sentence(self) -> str:
+        """Returns the request, the version that answered it, and what is different first."""
+        return f"request {self.request_id} of version {self.version}: {self.first()}"
+
     def first(self) -> str:
-        """Returns the first difference as a sentence, and how the request ends if that is with another error; empty if there is
-        none."""
-        return "; ".join(filter(None, (self._first_on_the_way(), self.error))) or self.answer
+        """Returns the first difference on the way as a sentence, the programs whose calls are others, and how the request ends if
+        that is with another error. Without these, where the answer differs; empty if nothing is different."""
+        return "; ".join(filter(None, (self._first_on_the_way(), self._other_calls(), self.error))) or self.answer
 
     def _first_on_the_way(self) -> str:
         if self.nondeterministic:
             return self.nondeterministic
         for outcome in self.outcomes[:1]:
             return f"decision at {outcome.site}: it was {outcome.before}, it is {outcome.now}"
-        if self.missing:
-            return f"the replay ends at {self.missing}"
-        for program, number in self.more_calls.items():
-            return f"{number} more calls of {program!r}" if number > 1 else f"one more call of {program!r}"
-        for program, number in self.fewer_calls.items():
-            return f"{number} fewer calls of {program!r}" if number > 1 else f"one call of {program!r} less"
-        return ""
+        return f"the replay ends at {self.missing}" if self.missing else ""
+
+    def _other_calls(self) -> str:
+        calls = [f"{number} more of {program!r}" for program, number in self.more_calls.items()]
+        calls += [f"{number} fewer of {program!r}" for program, number in self.fewer_calls.items()]
+        if len(calls) > _MAX_PROGRAMS:
+            calls[_MAX_PROGRAMS:] = [f"others of {len(calls) - _MAX_PROGRAMS} further programs"]
+        return f"calls: {', '.join(calls)}" if calls else ""
 
 
 def compare(recorded: RequestHistory, replayed: ReplayedRequest, specs: Sequence[TensorSpec], tolerance: float) -> Comparison:
@@ -96,12 +109,14 @@ def compare(recorded: RequestHistory, replayed: ReplayedRequest, specs: Sequence
     now = Identities(replayed.history, before)
     if replayed.history.error[:1] == (NondeterministicWorkflowError.code,):
         return Comparison(
-            request_id=recorded.request_id, nondeterministic=replayed.history.error[1], recorded_ms=recorded.duration_ms
-        )
+            request_id=recorded.request_id, version=recorded.version, nondeterministic=replayed.history.error[1],
+            recorded_ms=recorded.duration_ms,
+        )  # fmt: skip
     more, fewer = _other_calls(recorded, replayed.history, before, now)
     is_over = not replayed.missing
     partial = Comparison(
         request_id=recorded.request_id,
+        version=recorded.version,
         outcomes=_other_outcomes(recorded, replayed.history, before, now),
         more_calls=more,
         fewer_calls=fewer if is_over else {},
@@ -153,7 +168,7 @@ def _other_outcomes(
 
 
 def _unlike(text: str, other: str) -> bool:
-    """Returns whether two texts differ in more than the lines and addresses that they name."""
+    """Returns whether two texts differ in more than the places in files and the addresses that they name."""
     return _PLACES.sub("", text) != _PLACES.sub("", other)
 
 
@@ -197,4 +212,4 @@ def _other_output(
 
 def _difference(spec: TensorSpec, old: Array, new: Array, tolerance: float) -> str:
     config = ShadowConfig(relative_tolerance=tolerance, absolute_tolerance=tolerance / 1000)
-    return difference_of([spec], [old], [new], config)
+    return difference_of([spec], [old], [new], config, shows_values=True)

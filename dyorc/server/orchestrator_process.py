@@ -22,6 +22,7 @@ from dyorc.server.running_server import until_ready
 from dyorc.server.stop_signals import Drain, StopSignals, before, handle_pending_signals
 from dyorc.system.linux_only import require_linux
 from dyorc.system.owned_folder import owned_folder
+from dyorc.telemetry.histories.history_folder import check_folder
 from dyorc.telemetry.histories.history_recorder import HistoryRecorder, recording_histories
 from dyorc.telemetry.tracing.tracer import tracing
 from dyorc.transport.cluster_network import NodeNetwork
@@ -43,6 +44,7 @@ async def serve_group(
     require_linux("an orchestrator apart from its gateways needs", "`dyorc serve --in-process` does both in one process")
     cluster, without_ray = settings.cluster, settings.in_process
     network = network_of(cluster)
+    check_folder(settings.telemetry.histories)  # not only once it leads
     async with contextlib.AsyncExitStack() as stack:
         start = stack.enter_context(head_start(settings, without_ray=without_ray))
         traces = stack.enter_context(tracing(settings.telemetry, os.environ))

@@ -17,6 +17,7 @@ from dyorc.server.program_loading import deploy_in_background, head_start, load_
 from dyorc.server.request_pipeline import request_pipeline, serve_endpoints
 from dyorc.server.running_server import RunningServer, settle_garbage_collector
 from dyorc.server.stop_signals import Drain, handle_pending_signals
+from dyorc.telemetry.histories.history_folder import check_folder
 from dyorc.telemetry.histories.history_recorder import recording_histories
 from dyorc.telemetry.tracing.tracer import tracing
 
@@ -49,6 +50,7 @@ async def serve_embedded(
         OSError: If the address is not available.
     """
     refuse_open_address(settings.gateway)  # before anything starts
+    check_folder(settings.telemetry.histories)
     siblings = None if place is None else place.siblings
     drain = Drain(settings.gateway.drain_timeout_s, hurry or asyncio.Event())
     async with contextlib.AsyncExitStack() as stack:

@@ -12,6 +12,7 @@ from dyorc.supervisor.supervisor_config import SupervisorConfig
 from dyorc.system.interrupts import hold_signals_back
 from dyorc.system.linux_only import require_linux
 from dyorc.system.processors import num_processors
+from dyorc.telemetry.histories.history_folder import check_folder
 
 
 def num_cells_of(text: str, option: str = "--cells") -> int:
@@ -33,14 +34,15 @@ def become_supervisor(
     """Replaces this process's program, so that the supervisor has only what it needs in memory. Does not return.
 
     Raises:
-        ConfigurationError: If the server may not listen on its address, or the system does not share connections out to
-        processes on
-            one port, as only Linux does.
+        ConfigurationError: If the server may not listen on its address, histories cannot be written where the settings say, or
+            the system does not share connections out to processes on one port, as only Linux does.
     """
     if not is_dev:
         require_linux("several processes that share a port need", "leave --cells out")
     gateway, cells = settings.gateway, settings.cells
     refuse_open_address(gateway)
+    if not is_gateway:
+        check_folder(settings.telemetry.histories)
     config = SupervisorConfig(
         targets=list(targets), settings=settings.model_dump(mode="json"), num_cells=num_cells, is_dev=is_dev,
         is_gateway=is_gateway,

@@ -8,7 +8,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from jaxtyping import Float
 
+import dyorc
 from dyorc.authoring.bundles import Bundle
 from dyorc.core.decode_errors import DECODE_ERRORS
 from dyorc.deployment.state import DeploymentState, ModelHistory, Version, next_version
@@ -18,6 +20,8 @@ from dyorc.leader_election.leader import Leader, leader_of, lease_of
 from dyorc.protocol.canary_rules import CanaryRules, FailureRules
 from dyorc.replay.identities import Identities
 from dyorc.replay.recorded_results import RecordedResults
+from dyorc.replay.replay_report import replay_all
+from dyorc.replay.replayer import Replayer
 from dyorc.store.base import job_of
 from dyorc.store.lease_store import Lease
 from dyorc.telemetry.histories.history import (
@@ -122,6 +126,26 @@ def build_leaders() -> FuzzTarget:
 # Histories
 
 
+_Row = Float[np.ndarray, "k"]
+
+
+@dyorc.program(name="p")
+def _halve(x: Float[np.ndarray, "batch n m"]) -> Float[np.ndarray, "batch n m"]:
+    return x / 2
+
+
+@dyorc.program(name="q")
+def _add_up(x: Float[np.ndarray, "batch n m"]) -> Float[np.ndarray, "batch m"]:
+    return x.sum(axis=1)
+
+
+@dyorc.workflow(name="m")
+async def _flow(x: Float[np.ndarray, "n k"], scale: float = 1.0) -> _Row:
+    if await dyorc.when(_halve(x[:1]), lambda value: value[0, 0] > scale):
+        return x[0]
+    return _add_up(_halve(x))
+
+
 def _read_histories(path: Path) -> None:
     for history in read_histories(path):
         identities = Identities(history)
@@ -130,6 +154,7 @@ def _read_histories(path: Path) -> None:
             results.input(name)
         for source in history.answer:
             identities.of(source)
+        replay_all(Replayer(_flow), [history])
 
 
 def build_histories(folder: Path) -> FuzzTarget:

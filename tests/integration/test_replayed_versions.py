@@ -8,11 +8,12 @@ import sys
 from collections.abc import Generator
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 
 import dyorc
-from dyorc.errors import DeployError, InvalidInputError, UnsupportedError
+from dyorc.errors import ConflictError, DeployError, InvalidInputError, UnsupportedError
 from dyorc.telemetry.histories.history_files import read_histories
 from dyorc.testing import ServerProcess, serving
 from tests.deadlines import TIMEOUT_S, wait_until
@@ -181,8 +182,64 @@ def test_a_version_is_deployed_only_if_requests_go_as_they_went(recorded: Record
         changed = client.deploy(recorded.version(7), version="higher", after_replay=1000, max_differences=2)
         assert changed["replay"] == {"num_replayed": 10, "num_different": 2}
         assert changed["default"] == "higher"
+        with pytest.raises(
+            DeployError, match=r"no recorded request .* was replayed: 10 because their version is no longer served"
+        ):
+            client.deploy(recorded.version(7), fresh=True, after_replay=1000)
+        client.rollback("flow")
         with pytest.raises(InvalidInputError, match="after_replay is -1, expected a whole number from 0"):
             client.deploy(recorded.version(7), after_replay=-1)
+
+
+def test_differences_without_a_replay_are_refused(recorded: Recorded) -> None:
+    with dyorc.Client(recorded.server.url) as client:
+        with pytest.raises(InvalidInputError, match=r"max_differences is 3, and no requests .*: give after_replay, too"):
+            client.deploy(recorded.version(7), max_differences=3)
+        load = {"parameters": {"target": recorded.version(7), "max_differences": 3}}
+        assert httpx.post(f"{recorded.server.url}/v2/repository/models/flow/load", json=load).status_code == 400
+        known = {"parameters": {"version": "1", "after_replay": 3}}
+        answer = httpx.post(f"{recorded.server.url}/v2/repository/models/flow/load", json=known)
+        assert (answer.status_code, "name its target" in answer.text) == (400, True)
+    command = [sys.executable, "-P", "-m", "dyorc.cli.main", "deploy", "app.py:flow", "--allow-differences", "3"]
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert refused.returncode != 0
+    assert "give --after-replay NUMBER, too" in refused.stderr
+
+
+def test_what_does_not_fit_is_refused_without_a_replay(recorded: Recorded) -> None:
+    """Its workflow would never end in a replay."""
+    file = recorded.folder / "misfit.py"
+    endless = _APP.replace("THRESHOLD", "5").replace("    if await", "    while True: pass\n    if await")
+    with dyorc.Client(recorded.server.url) as client:
+        file.write_text(endless.replace('flow(x: Float[np.ndarray, "n"])', 'flow(y: Float[np.ndarray, "n"])'))
+        with pytest.raises(ConflictError, match="its inputs are y"):
+            client.deploy(f"{file}:flow", version="misfit", after_replay=10)
+        file.write_text(endless)
+        with pytest.raises(ConflictError, match="exists, with other code"):
+            client.deploy(f"{file}:flow", version="1", after_replay=10)
+        file.write_text(endless.replace("@dyorc.program\ndef double", "@dyorc.program(pure=False)\ndef double"))
+        with pytest.raises(ConflictError, match="its program 'double' has effects"):
+            client.deploy(f"{file}:flow", version="misfit", shadow=0.5, after_replay=10)
+        assert set(client.deployments()["flow"]["versions"]) == {"1"}
+
+
+def test_requests_of_code_that_left_do_not_count_though_the_name_of_its_version_comes_again(tmp_path: Path) -> None:
+    target, histories = f"{tmp_path}/app.py:flow", tmp_path / "histories"
+    settings = {"DYORC_TELEMETRY__HISTORIES__FOLDER": str(histories)}
+    for threshold, num_lines in ((5, 4), (1, 7)):
+        (tmp_path / "app.py").write_text(_APP.replace("THRESHOLD", str(threshold)))
+        with serving(target, in_process=True, environment=settings) as server, dyorc.Client(server.url) as client:
+            for number in range(4 if threshold == 5 else 3):
+                client.infer("flow", x=np.array([number, 0], np.float32))
+            wait_until(lambda expected=num_lines: _num_lines(histories) == expected, "all histories are written")
+            changed = client.deploy(target, version="again", fresh=True, after_replay=1000)
+    assert changed["replay"] == {
+        "num_replayed": 3, "num_different": 0, "num_not_replayed": {"their version is no longer served": 4},
+    }  # fmt: skip
+    command = [sys.executable, "-P", "-m", "dyorc.cli.main", "replay", str(histories), target, "--json", "--version", "1"]
+    report = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False).stdout)
+    assert sorted(report["versions"].values()) == [3, 4]
+    assert all(name.startswith("1 (code ") for name in report["versions"])
 
 
 def test_code_that_ends_its_process_is_refused(recorded: Recorded) -> None:

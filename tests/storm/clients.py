@@ -105,11 +105,13 @@ class Clients(ClientThreads):
         self._may_go = threading.Event()
         self._may_go.set()
         self._busy: set[int] = set()
+        self._is_broken_off = False
         self._numbers_of_clients = range(num_clients * len(entrances))
         super().__init__(partial(self._run_all, at, entrance) for at, entrance in enumerate(entrances))
 
     def __exit__(self, *error: Any) -> None:
         self._may_go.set()
+        self._is_broken_off = error[0] is not None
         super().__exit__(*error)
 
     @contextlib.contextmanager
@@ -174,7 +176,7 @@ class Clients(ClientThreads):
                 self._busy.discard(client)
                 self._ledger.add(outcome)
                 await asyncio.sleep(_REST_AFTER_FAILURE_S if outcome.code else chance.uniform(0, _MAX_REST_S))
-            while pending is not None:  # whether it was accepted has to be known
+            while pending is not None and not self._is_broken_off:  # whether it was accepted has to be known
                 pending = pending if (await self._submit(client, entrance, door, pending)).code else None
                 await asyncio.sleep(_REST_AFTER_FAILURE_S)
 

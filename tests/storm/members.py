@@ -19,6 +19,8 @@ from tests.storm.contract import Findings
 BAD_LINES = ("Traceback (most recent call last)", "Fatal Python error", "SIGTERM received")
 _LOST_LEAD = "another orchestrator leads"
 """What an orchestrator says last when it has lost its lead, which a moved clock or a busy machine may cause. Its status is 1."""
+_WITHOUT_STORE = "no server starts without its store"
+"""What a server says last that is started while the disk of its store is full."""
 _BLOCK_BYTES = 2**16
 _TAIL_LINES = 30
 _ORPHANS_S = 10.0
@@ -86,14 +88,23 @@ class Member:
     def start(self, settings: Mapping[str, str] | None = None, *, is_waited_for: bool = True) -> None:
         """Starts it."""
         self._began_s = time.monotonic()
-        self.process = self._make(settings or {}).__enter__()
+        self._settings = settings or {}
+        self.process = self._make(self._settings).__enter__()
         self._is_up, self._num_start_lines = True, 10**9
         if is_waited_for:
             self.wait()
 
     def wait(self) -> None:
-        """Returns once it does its work."""
-        self._wait(self.process)
+        """Returns once it does its work. Has its start failed because of a full disk, it is started again, as systemd would."""
+        while True:
+            try:
+                self._wait(self.process)
+                break
+            except RuntimeError:
+                if not (self.has_ended() and any(_WITHOUT_STORE in line for line in self.process.lines)):
+                    raise
+            self.process.__exit__(None, None, None)
+            self.process = self._make(self._settings).__enter__()
         self._starts_s.append(time.monotonic() - self._began_s)
         self._num_start_lines = len(self.process.lines)
 

@@ -130,6 +130,8 @@ class RequestHistory(msgspec.Struct, omit_defaults=True):
     Attributes:
         request_id: As its client knows it.
         workflow: Its name, without the version.
+        version: The name of the version that answered it. Another server may give it to other code.
+        code: A short digest of that version's code; empty where that is unknown.
         at_s: When it ended, in Unix time.
         duration_ms: From its arrival at the engine to its answer.
         inputs: Its tensors by name, in the order of the workflow's parameters.
@@ -160,6 +162,17 @@ class RequestHistory(msgspec.Struct, omit_defaults=True):
     error: tuple[str, ...] = ()
     refusal: str = ""
     format: int = 0
+    code: str = ""
+
+
+class HistoryHead(msgspec.Struct, frozen=True):
+    """Whose history a line is: all that has to be read of it to know whether it counts. See `RequestHistory`."""
+
+    workflow: str
+    version: str
+    at_s: float
+    format: int = 0
+    code: str = ""
 
 
 def digest_of(array: Array) -> str:

@@ -8,21 +8,22 @@ remove only what a writer may have made.
 """
 
 import contextlib
+import heapq
 import os
 import re
 import secrets
 import stat
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from dyorc.core.decode_errors import DECODE_ERRORS
 from dyorc.errors import ConfigurationError
-from dyorc.telemetry.histories.history import FORMAT, RequestHistory
+from dyorc.telemetry.histories.history import FORMAT, HistoryHead, RequestHistory
 from dyorc.telemetry.histories.history_check import check_history
 
 _SUFFIX = ".jsonl"
@@ -32,6 +33,8 @@ _KINDS = {stat.S_IFLNK: "link", stat.S_IFDIR: "folder", stat.S_IFIFO: "named pip
 _PARTS_OF_FOLDER = 8
 _MIN_FILE_BYTES = 16 * 1024
 _decoder = msgspec.json.Decoder(RequestHistory)
+_head_decoder = msgspec.json.Decoder(HistoryHead)
+_Line = TypeVar("_Line", HistoryHead, RequestHistory)
 
 
 class HistoryFiles:
@@ -115,7 +118,10 @@ class HistoryFiles:
 
 
 def read_histories(
-    path: Path, max_histories: int | None = None, on_damaged: Callable[[str], object] | None = None
+    path: Path,
+    max_histories: int | None = None,
+    on_damaged: Callable[[str], object] | None = None,
+    wants: Callable[[HistoryHead], bool] | None = None,
 ) -> Iterator[RequestHistory]:
     """Yields the histories in a file, or in all files of a folder, from the oldest to the newest.
 
@@ -123,38 +129,80 @@ def read_histories(
     what lies in the folder under a name of histories and is no regular file.
 
     Args:
-        max_histories: Only the histories in so many of the newest lines.
+        max_histories: Only the histories in so many of the newest lines, of those that are wanted.
         on_damaged: Gets the place of each line or entry that is skipped, and what is wrong with it.
+        wants: Whether a history is wanted; None: all are. The others are not read further.
 
     Raises:
-        ConfigurationError: If there are no histories, or the path itself is no file or folder. Names the first line or entry that
-            was skipped.
+        ConfigurationError: If there are no histories, wanted or not, or the path is no file or folder. Names the first line
+            or entry that was skipped.
         OSError: If a file cannot be read.
     """
-    skipped: list[str] = []
+    reader = _Reader(on_damaged, wants)
+    lines = reader.wanted(_lines_of(path, reader.skip))
+    if max_histories is not None:
+        lines = _newest(lines, max_histories)
+    for _, place, line in lines:
+        history = reader.read(place, line)
+        if history is not None:
+            yield history
+    if reader.num_read or reader.num_unwanted:
+        return
+    if reader.first_damaged:
+        raise ConfigurationError(f"{path} holds no histories that can be read; {reader.first_damaged}")
+    raise ConfigurationError(f"{path} holds no histories; a server writes them if its setting telemetry.histories.folder is set")
 
-    def skip(damaged: str) -> None:
-        skipped.append(damaged)
-        if on_damaged is not None:
-            on_damaged(damaged)
 
-    lines = _lines_of(path, skip)
-    newest = lines if max_histories is None else iter(deque(lines, max_histories))
-    is_empty = True
-    for place, line in newest:
+class _Reader:
+    """Reads lines, and counts those that are no histories, and those that nobody wants."""
+
+    def __init__(self, on_damaged: Callable[[str], object] | None, wants: Callable[[HistoryHead], bool] | None) -> None:
+        self._on_damaged = on_damaged
+        self._wants = wants
+        self.num_read = self.num_unwanted = 0
+        self.first_damaged = ""
+
+    def wanted(self, lines: Iterable[tuple[str, bytes]]) -> Iterator[tuple[float, str, bytes]]:
+        """Yields the lines that are wanted, each with when its request ended and its place."""
+        for place, line in lines:
+            try:
+                head = _decoded(line, _head_decoder)
+            except ValueError as error:
+                self.skip(f"{place}: {error}")
+                continue
+            if self._wants is None or self._wants(head):
+                yield head.at_s, place, line
+            else:
+                self.num_unwanted += 1
+
+    def read(self, place: str, line: bytes) -> RequestHistory | None:
+        """Returns the history in a line; None if there is none."""
         try:
-            history = _history_of(line)
+            history = _decoded(line, _decoder)
+            check_history(history)
         except ValueError as error:
-            skip(f"{place}: {error}")
-            continue
-        is_empty = False
-        yield history
-    if is_empty and skipped:
-        raise ConfigurationError(f"{path} holds no histories that can be read; {skipped[0]}")
-    if is_empty:
-        raise ConfigurationError(
-            f"{path} holds no histories; a server writes them if its setting telemetry.histories.folder is set"
-        )
+            self.skip(f"{place}: {error}")
+            return None
+        self.num_read += 1
+        return history
+
+    def skip(self, damaged: str) -> None:
+        """Skips a line or an entry of the folder."""
+        self.first_damaged = self.first_damaged or damaged
+        if self._on_damaged is not None:
+            self._on_damaged(damaged)
+
+
+def _newest(lines: Iterable[tuple[float, str, bytes]], number: int) -> Iterator[tuple[float, str, bytes]]:
+    """Yields the newest of some lines, the oldest first. Holds no more of them than that: a folder may be large."""
+    newest: list[tuple[float, int, str, bytes]] = []
+    for at, (at_s, place, line) in enumerate(lines):
+        if len(newest) < number:
+            heapq.heappush(newest, (at_s, at, place, line))
+        else:
+            heapq.heappushpop(newest, (at_s, at, place, line))
+    for at_s, _, place, line in sorted(newest):
+        yield at_s, place, line
 
 
 def _lines_of(path: Path, skip: Callable[[str], object]) -> Iterator[tuple[str, bytes]]:
@@ -188,21 +236,17 @@ def _read_regular(file: Path) -> bytes:
     raise ValueError(f"it is a {_KINDS.get(kind, 'device')}, expected a regular file")
 
 
-def _history_of(line: bytes) -> RequestHistory:
-    """Returns the history in a line. Raises ValueError if there is none."""
+def _decoded(line: bytes, decoder: msgspec.json.Decoder[_Line]) -> _Line:
+    """Returns the history in a line, or its head. Raises ValueError if there is none."""
     if not line.endswith(b"\n"):
         raise ValueError("the line has no end: it was cut, or is being written")
     try:
-        history = _decoder.decode(line)
+        decoded = decoder.decode(line)
     except DECODE_ERRORS as error:
         raise ValueError(f"expected a history: {error}") from None
-    if history.format != FORMAT:
-        raise ValueError(f"it is a history of format {history.format}, expected {FORMAT}: record it again")
-    try:
-        check_history(history)
-    except ValueError as error:
-        raise ValueError(f"the history is damaged: {error}") from error
-    return history
+    if decoded.format != FORMAT:
+        raise ValueError(f"it is a history of format {decoded.format}, expected {FORMAT}: record it again")
+    return decoded
 
 
 def _entries_in(folder: Path) -> list[Path]:

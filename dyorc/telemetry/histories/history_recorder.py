@@ -15,9 +15,10 @@ import structlog
 from dyorc.config import HistoriesConfig
 from dyorc.core.request import Terms
 from dyorc.engine.model.request_tree import Request
-from dyorc.errors import DyOrcError
+from dyorc.errors import DyOrcError, without_errno
 from dyorc.telemetry.histories.history import RequestHistory
 from dyorc.telemetry.histories.history_files import HistoryFiles
+from dyorc.telemetry.histories.history_folder import check_folder
 from dyorc.telemetry.histories.journal_reader import JournalReader
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.readings import Readings
@@ -55,7 +56,7 @@ class HistoryRecorder:
         self._thread = threading.Thread(target=self._write_all, name="dyorc-histories", daemon=True)
         self._put_bytes = self._taken_bytes = 0
         self._num_dropped = self._num_written = self._num_unwritten = 0
-        self._has_complained = False
+        self._complaints: set[str] = set()
         self._encode = msgspec.json.Encoder().encode
 
     def __enter__(self) -> Self:
@@ -96,16 +97,17 @@ class HistoryRecorder:
             history = reader.read(request_id, error, ended_ns)
         except Exception:  # a request must not fail because it is recorded
             self._num_dropped += 1
-            self._complain("history_dropped", request_id=request_id)
+            self._complain("history_dropped", has_trace=True, request_id=request_id)
             return
         num_bytes = reader.num_kept_bytes + _BYTES_WITHOUT_VALUES
         self._put_bytes += num_bytes
         self._waiting.append((history, num_bytes))
 
-    def _complain(self, event: str, **facts: str) -> None:
-        if not self._has_complained:
-            self._has_complained = True
-            _log.exception(event, **facts)
+    def _complain(self, event: str, *, has_trace: bool = False, **facts: str) -> None:
+        """Logs the first event of a kind: what follows is counted."""
+        if event not in self._complaints:
+            self._complaints.add(event)
+            _log.error(event, exc_info=has_trace, **facts)
 
     def _write_all(self) -> None:
         """Writes what comes, until the end. Runs on its own thread."""
@@ -119,9 +121,9 @@ class HistoryRecorder:
         try:
             self._files.write(b"".join([line for history, _ in batch for line in (self._encode(history), b"\n")]))
             self._num_written += len(batch)
-        except (OSError, msgspec.EncodeError, UnicodeError):
+        except (OSError, msgspec.EncodeError, UnicodeError) as error:
             self._num_unwritten += len(batch)
-            self._complain("histories_not_written", folder=self._config.folder)
+            self._complain("histories_not_written", folder=self._config.folder, error=without_errno(str(error)))
         self._taken_bytes += sum(num_bytes for _, num_bytes in batch)
 
 
@@ -157,7 +159,12 @@ class HistoryKeeper:
 
 @contextlib.contextmanager
 def recording_histories(config: HistoriesConfig) -> Generator[HistoryRecorder | None]:
-    """Records histories while entered; yields None if they are off."""
+    """Records histories while entered; yields None if they are off.
+
+    Raises:
+        ConfigurationError: If they cannot be written where the settings say.
+    """
+    check_folder(config)
     if not config.folder:
         yield None
         return

@@ -71,6 +71,7 @@ class JournalReader:
             request_id=request_id or info.id,
             workflow=name,
             version=version or "1",
+            code=root.callee.code,
             at_s=round(time.time(), 3),
             duration_ms=_ms(ended_ns - self._request.arrived_ns),
             inputs=inputs,

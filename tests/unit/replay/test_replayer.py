@@ -68,7 +68,7 @@ async def test_another_threshold_is_found_where_it_matters(tmp_path: Path) -> No
     higher = tried(guarded_by(20), histories)
     assert (higher.num_same, higher.num_other_outcomes, higher.num_other_calls, higher.num_other_answers) == (2, 1, 1, 1)
     assert higher.fewer_calls == {"double": 1}
-    assert higher.answer == "output 'output' differs in 2 of 2 elements, by up to 9"
+    assert higher.answer == "output 'output' differs in 2 of 2 elements, by up to 9; the first was 18.0, it is 9.0"
     assert [before for _, before, _, _ in higher.outcomes] == ["True"]
     assert higher.examples[0].request_id == "r3"
     lower = tried(guarded_by(3), histories)

@@ -1,0 +1,67 @@
+"""What a replay says of structured values, and of the calls that differ."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dyorc
+from dyorc.authoring.workflow import Workflow
+from dyorc.core.arrays import element_of_bytes
+from dyorc.telemetry.histories.history_files import read_histories
+from tests.unit.replay.histories import Vector, double, halve, recorded, recording, total, tried, vector, workflow_like
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_redacted_structured_value_cannot_even_be_passed_on(tmp_path: Path) -> None:
+    @dyorc.program(batched=False)
+    def size(fields: dict[str, Any]) -> int:
+        return len(fields)
+
+    @workflow_like("sized")
+    async def flow(fields: dict[str, Any]) -> int:
+        return size(fields)
+
+    fields = [element_of_bytes(b'{"a": 1}')]
+    assert tried(flow, await recorded(flow, tmp_path / "open", fields)).num_same == 1
+    redacted = await recorded(flow, tmp_path / "redacted", fields, redact=("fields",))
+    assert tried(flow, redacted).num_not_replayed == {"it needs the value of input fields, which is not in the history": 1}
+
+
+async def test_a_number_of_another_type_in_a_structured_value_is_another_answer(tmp_path: Path) -> None:
+    def flow_of(number: float) -> Workflow:
+        @dyorc.program(batched=False)
+        def size(text: str) -> dict[str, Any]:
+            return {"sizes": [number]}
+
+        @workflow_like("sized")
+        async def flow(text: str) -> dict[str, Any]:
+            return size(text + str(number))
+
+        return flow
+
+    async with recording(flow_of(1), tmp_path) as cell:
+        await cell.ask(statics=["a"])
+    histories = list(read_histories(tmp_path))
+    assert tried(flow_of(1), histories, run_programs=True).num_same == 1
+    other = tried(flow_of(1.0), histories, run_programs=True)
+    assert other.answer == "output 'output' differs at 'sizes[0]': it was 1, it is 1.0"
+    assert other.examples[0].first() == "calls: 1 more of 'size', 1 fewer of 'size'"
+
+
+async def test_examples_name_all_programs_whose_calls_differ(tmp_path: Path) -> None:
+    def flow_of(*programs: Any) -> Workflow:
+        @workflow_like("several")
+        async def flow(x: Vector) -> Vector:
+            for program in programs:
+                program(x)
+            return x
+
+        return flow
+
+    many = [double.with_options(name=f"double{number}") for number in range(10)]
+    histories = await recorded(flow_of(double, double, halve), tmp_path, [vector(1, 1)])
+    report = tried(flow_of(total, halve), histories)
+    assert report.examples[0].first() == "calls: 1 more of 'total', 2 fewer of 'double'"
+    assert tried(flow_of(*many), histories).examples[0].first().endswith("1 more of 'double7', others of 4 further programs")

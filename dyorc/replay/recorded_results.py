@@ -169,6 +169,11 @@ class RecordedResults:
         if call.outputs is None:
             self.missing.append(f"a result of {call.program!r}, which was not computed when the request was recorded")
             return None
+        num_outputs = len(action.program.signature.outputs.tensors)
+        if len(call.outputs) != num_outputs:
+            num_kept = len(call.outputs)
+            self.missing.append(f"a result of {call.program!r} with {num_outputs} outputs: it has {num_kept} in the history")
+            return None
         outputs = tuple([self._tensor(kept, of_result(identity, at, ()), action, at) for at, kept in enumerate(call.outputs)])
         return Answered(BatchDone("", action.batch_id, (outputs,), call.compute_ms / 1e3), took_s)
 

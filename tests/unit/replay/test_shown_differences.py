@@ -9,7 +9,7 @@ import dyorc
 from dyorc.authoring.workflow import Workflow
 from dyorc.core.arrays import element_of_bytes
 from dyorc.telemetry.histories.history_files import read_histories
-from tests.unit.replay.histories import Vector, double, halve, recorded, recording, total, tried, vector, workflow_like
+from tests.unit.replay.histories import Vector, Vectors, double, halve, recorded, recording, total, tried, vector, workflow_like
 
 pytestmark = pytest.mark.anyio
 
@@ -48,6 +48,24 @@ async def test_a_number_of_another_type_in_a_structured_value_is_another_answer(
     other = tried(flow_of(1.0), histories, run_programs=True)
     assert other.answer == "output 'output' differs at 'sizes[0]': it was 1, it is 1.0"
     assert other.examples[0].first() == "calls: 1 more of 'size', 1 fewer of 'size'"
+
+
+async def test_a_program_with_other_outputs_has_no_result_in_the_history(tmp_path: Path) -> None:
+    @workflow_like("sized")
+    async def flow(x: Vector) -> Vector:
+        return double(x)
+
+    @dyorc.program(name="double")
+    def with_two(x: Vectors) -> tuple[Vectors, Vectors]:
+        return x, x
+
+    @workflow_like("sized")
+    async def other(x: Vector) -> Vector:
+        return with_two(x)[1]
+
+    report = tried(other, await recorded(flow, tmp_path, [vector(1, 1)]))
+    assert report.missing == {"a result of 'double' with 2 outputs: it has 1 in the history": 1}
+    assert (report.num_diverged, report.num_other_errors) == (1, 0)
 
 
 async def test_examples_name_all_programs_whose_calls_differ(tmp_path: Path) -> None:

@@ -1,13 +1,18 @@
-"""The command ``dyorc``, also as ``python -m dyorc.cli``. Imports the commands where Ctrl-C is caught: that takes a moment."""
+"""The command ``dyorc``, also as ``python -m dyorc.cli``. Imports the commands where signals are handled: that takes a moment."""
 
 import sys
 
-from dyorc.system.interrupts import end_interrupted
+from dyorc.system.interrupts import end_by_signals_at_start, end_interrupted
 from dyorc.version import DISTRIBUTION
+
+_SERVERS = frozenset({"serve", "dev", "gateway", "orchestrator"})
+"""Commands that run until a signal stops them."""
 
 
 def main() -> None:
     """Runs the command line. Says what is missing if a library is, which may be one that prints errors."""
+    if _SERVERS.intersection(sys.argv[1:2]):
+        end_by_signals_at_start()
     try:
         from dyorc.cli.main import main as run_command
 

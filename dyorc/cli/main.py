@@ -42,8 +42,9 @@ from dyorc.cli.serving_options import (
 from dyorc.cli.simulate import app as simulation
 from dyorc.cli.top import status, top
 from dyorc.cli.trace import trace
+from dyorc.cli.warning_display import show_warning
 from dyorc.config import Settings
-from dyorc.errors import CaptureWarning, ConfigurationError, DyOrcError, ModuleImportError, without_errno
+from dyorc.errors import ConfigurationError, DyOrcError, ModuleImportError, without_errno
 from dyorc.settings.settings_text import print_in_force
 from dyorc.supervisor.launch import become_supervisor, num_cells_of
 from dyorc.system import malloc, standard_streams
@@ -64,7 +65,7 @@ _console = Console(soft_wrap=True)
 def main() -> None:
     """Runs the command line. Our errors are printed as one line; for those of the user's module, the user's lines are shown."""
     standard_streams.repair()
-    warnings.showwarning = _show_warning
+    warnings.showwarning = show_warning
     try:
         _app()
     except (DyOrcError, OSError) as error:
@@ -72,14 +73,6 @@ def main() -> None:
             sys.stderr.write(error.user_traceback)
         Console(stderr=True).print(f"[red]dyorc:[/red] {escape(without_errno(str(error)))}", highlight=False, soft_wrap=True)
         sys.exit(1)
-
-
-def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *place: object) -> None:
-    """Prints our warnings as one line, and others as Python does."""
-    if issubclass(category, CaptureWarning):
-        Console(stderr=True).print(f"[yellow]note:[/yellow] {escape(str(message))}", highlight=False, soft_wrap=True)
-    else:
-        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno))
 
 
 def _print_version(is_wanted: bool) -> None:

@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from dyorc.cli.server_options import AsJson
 from dyorc.cli.stacked_table import StackedTable
-from dyorc.errors import ConfigurationError, DyOrcError, ModuleImportError, without_errno
+from dyorc.errors import ConfigurationError, DeployError, DyOrcError, ModuleImportError, without_errno
 from dyorc.system.finite_option import finite
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def replay(
     except (DyOrcError, OSError) as error:
         console = Console(stderr=True)
         if isinstance(error, ModuleImportError):
-            console.print(error.user_traceback, markup=False, end="")
+            console.print(error.user_traceback, markup=False, soft_wrap=True, highlight=False, end="")
         console.print(f"[red]dyorc:[/red] {escape(without_errno(str(error)))}", highlight=False, soft_wrap=True)
         raise typer.Exit(_IMPOSSIBLE) from None
     if as_json:
@@ -68,8 +68,7 @@ def replay(
 
 @contextlib.contextmanager
 def _ended_by_interrupt() -> Generator[None]:
-    """While entered, Ctrl-C ends the process at once. As a `KeyboardInterrupt`, it would be an error of the workflow whose code
-    runs, and the next request would follow; a replay leaves nothing behind that has to be tidied up."""
+    """While entered, Ctrl-C ends the process at once, and with it the one that replays: nothing has to be tidied up."""
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         yield
@@ -86,17 +85,24 @@ def _report(
     tolerance: float,
     examples: int,
 ) -> "ReplayReport":
-    from dyorc.authoring.loading import load
-    from dyorc.replay.replay_report import replay_files
-    from dyorc.replay.replayer import Replayer
+    from dyorc.deployment.code_process import run_attached
+    from dyorc.deployment.replay_check import ReplayOrder, outcome_of
     from dyorc.settings.settings_reader import read_settings
 
-    step_limit_s = read_settings().engine.step_limit_s
-    replayer = Replayer(load(target), run_programs=run_programs, step_limit_s=step_limit_s)
-    report = replay_files(replayer, records, max_requests, tolerance=tolerance, max_examples=examples, versions=versions)
-    if not report.num_replayed:
-        raise ConfigurationError(f"{records}: {report.why_none}")
-    return report
+    order = ReplayOrder(
+        target=target, records=str(records.absolute()), max_requests=max_requests, versions=list(versions),
+        step_limit_s=read_settings().engine.step_limit_s,
+        run_programs=run_programs, tolerance=tolerance, max_examples=examples,
+    )  # fmt: skip
+    result = run_attached("dyorc.cli.replay_process", [order.to_json()])
+    outcome = outcome_of(result)
+    if outcome is None:
+        raise DeployError(f"{target}: the process that replayed requests {result.how}, and has no report")
+    if outcome.report is None:
+        raise ModuleImportError(outcome.error, outcome.user_traceback)
+    if not outcome.report.num_replayed:
+        raise ConfigurationError(f"{records}: {outcome.report.why_none}")
+    return outcome.report
 
 
 def show_report(report: "ReplayReport", console: Console) -> None:

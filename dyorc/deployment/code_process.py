@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from dyorc.errors import ModuleImportError
+from dyorc.system.parent_process import die_with
 
 _NICENESS = 5
 """How much nicer the process is than the server that starts it, which has requests to answer: it gets a third of what the server
@@ -64,6 +65,34 @@ async def run_module(module: str, arguments: Sequence[str], timeout_s: float, su
         await asyncio.wait([running])
         if not running.cancelled():
             running.exception()  # marks it as retrieved: the caller has seen it, or does not wait for it
+
+
+def run_attached(module: str, arguments: Sequence[str]) -> ProcessResult:
+    """Runs a module for a command: with the command's terminal, which also signals it. Blocking; for the main thread.
+
+    The module has to call `end_with_command` first. Until then, Ctrl-C waits for it. `printed` is empty: it was shown.
+    """
+    with _file() as text:
+        command = [sys.executable, "-P", "-m", module, *arguments, str(os.getpid()), str(text.fileno())]
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))  # the process inherits it
+        try:
+            process = subprocess.Popen(command, pass_fds=(text.fileno(),))
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        process.wait()
+        text.seek(0)
+        return ProcessResult(text.read(), process.returncode, "")
+
+
+def end_with_command(parent: int) -> None:
+    """Makes this process, which `run_attached` has started, end when the command does, and at once on Ctrl-C.
+
+    Args:
+        parent: The command's process id.
+    """
+    die_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
 
 
 class _Attempt:

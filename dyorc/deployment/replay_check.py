@@ -1,28 +1,74 @@
-"""Replays recorded requests on a version before it is deployed: `python -m dyorc.deployment.replay_check TARGET FOLDER NUMBER
-CODES STEP_LIMIT_S DESCRIPTOR`, in a process of its own.
+"""Replays recorded requests on a version before it is deployed: `python -m dyorc.deployment.replay_check ORDER DESCRIPTOR`, in a
+process of its own.
 
-The process writes a `ReplayReport`, or an error, to the descriptor.
+The order is a `ReplayOrder`; the process writes a `ReplayOutcome` to the descriptor.
 """
 
+import contextlib
 import os
 import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 
 from dyorc.authoring.loading import load
-from dyorc.deployment.code_process import run_module
+from dyorc.deployment.code_process import ProcessResult, run_module
 from dyorc.errors import DeployError, DyOrcError, ModuleImportError, UnsupportedError
-from dyorc.replay.replay_report import ReplayReport, replay_files
+from dyorc.replay.replay_report import MAX_EXAMPLES, ReplayReport, replay_files
 from dyorc.replay.replayer import Replayer
 
 
+class ReplayOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """What to replay.
+
+    Attributes:
+        target: The version.
+        records: A file or folder of histories. An absolute path: users' modules may change the current folder.
+        max_requests: Only so many of the newest; None: all.
+        step_limit_s: For one step of the workflow.
+        versions: Only requests that these answered; empty: all.
+        codes: Only requests that code with these short digests answered; None: all.
+        run_programs: See `Replayer`.
+        tolerance: See `compare`.
+        max_examples: How many different requests are named.
+    """
+
+    target: str
+    records: str
+    max_requests: int | None
+    step_limit_s: float
+    versions: Sequence[str] = ()
+    codes: Sequence[str] | None = None
+    run_programs: bool = False
+    tolerance: float = 0.0
+    max_examples: int = MAX_EXAMPLES
+
+    def to_json(self) -> str:
+        """Returns the argument of the process."""
+        return msgspec.json.encode(self).decode()
+
+
 class ReplayOutcome(msgspec.Struct):
-    """What came of a replay: a report, or why there is none."""
+    """What came of a replay: a report, or why there is none.
+
+    Attributes:
+        error: Why there is no report.
+        user_traceback: Of a version that could not be imported.
+    """
 
     report: ReplayReport | None = None
     error: str = ""
+    user_traceback: str = ""
+
+
+def outcome_of(result: ProcessResult) -> ReplayOutcome | None:
+    """Returns what a process that replayed has written; None if the version has ended it before."""
+    try:
+        return msgspec.json.decode(result.text, type=ReplayOutcome)
+    except msgspec.DecodeError:
+        return None
 
 
 async def check_replay(
@@ -52,18 +98,19 @@ async def check_replay(
         raise UnsupportedError(
             "this server has no recorded requests to replay: it records them if the setting telemetry.histories.folder is set"
         )
+    order = ReplayOrder(target=target, records=folder, max_requests=num_requests, step_limit_s=step_limit_s, codes=sorted(codes))
     try:
         result = await run_module(
             "dyorc.deployment.replay_check",
-            [target, folder, str(num_requests), ",".join(sorted(codes)), str(step_limit_s)],
+            [order.to_json()],
             timeout_s,
             f"{target}: its replay",
         )
     except ModuleImportError as error:
         raise DeployError(f"{error}; it is not deployed") from error
-    if not result.text:
+    outcome = outcome_of(result)
+    if outcome is None:
         raise DeployError(f"{target} is not deployed: the process that replayed requests {result.how}\n{result.printed}".rstrip())
-    outcome = msgspec.json.decode(result.text, type=ReplayOutcome)
     report = outcome.report
     if report is None or not report.num_replayed:
         raise DeployError(f"{target} is not deployed: {outcome.error if report is None else report.why_none}")
@@ -99,21 +146,36 @@ def _examples(report: ReplayReport) -> list[str]:
 
 def main() -> None:
     """Replays, and writes the outcome."""
-    target, folder, num_requests, codes, step_limit_s, descriptor = sys.argv[1:]
-    with os.fdopen(int(descriptor), "wb") as end:
-        end.write(
-            msgspec.json.encode(
-                _replay(target, folder, int(num_requests), [code for code in codes.split(",") if code], float(step_limit_s))
-            )
-        )
-    sys.stdout.flush()
+    order, descriptor = sys.argv[1:]
+    replay_and_exit(order, int(descriptor))
+
+
+def replay_and_exit(order_json: str, descriptor: int) -> NoReturn:
+    """Replays, writes the outcome to a descriptor, and ends this process.
+
+    Args:
+        order_json: A `ReplayOrder`.
+    """
+    order = msgspec.json.decode(order_json, type=ReplayOrder)
+    with os.fdopen(descriptor, "wb") as end:
+        end.write(msgspec.json.encode(_replay(order)))
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # the version may have closed or replaced it
+            stream.flush()
     os._exit(0)  # the module may have started threads
 
 
-def _replay(target: str, folder: str, num_requests: int, codes: Sequence[str], step_limit_s: float) -> ReplayOutcome:
+def _replay(order: ReplayOrder) -> ReplayOutcome:
     try:
-        replayer = Replayer(load(target), step_limit_s=step_limit_s)
-        return ReplayOutcome(replay_files(replayer, Path(folder), num_requests, codes=codes))
+        replayer = Replayer(load(order.target), run_programs=order.run_programs, step_limit_s=order.step_limit_s)
+        return ReplayOutcome(
+            replay_files(
+                replayer, Path(order.records), order.max_requests, tolerance=order.tolerance,
+                max_examples=order.max_examples, versions=order.versions, codes=order.codes,
+            )
+        )  # fmt: skip
+    except ModuleImportError as error:
+        return ReplayOutcome(error=str(error), user_traceback=error.user_traceback)
     except (DyOrcError, OSError) as error:
         return ReplayOutcome(error=str(error))
 

@@ -11,10 +11,13 @@ while the user's own code is running, so that the engine's state stays consisten
     thread:         sees the step, samples its place, interrupts it
 """
 
+import asyncio
 import ctypes
+import os
 import sys
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Self
@@ -27,6 +30,10 @@ from dyorc.system.switch_interval import switch_interval_at_least
 _log = structlog.get_logger("dyorc.orchestrator")
 _OWN = str(Path(__file__).parents[1])
 """DyOrc's own code is in this folder."""
+_LOOPS = os.path.dirname(asyncio.__file__) + os.sep
+"""Event loops that are written in C are run by Python's, too."""
+_PYTHON = os.path.dirname(os.__file__) + os.sep
+_PACKAGES = frozenset({"site-packages", "dist-packages"})
 _IDLE_POLLS = 10
 """The thread sleeps this many times longer while no steps are taken."""
 _UNDISTURBED_S = 0.002
@@ -159,27 +166,58 @@ class StepWatch:
         took_ns = time.perf_counter_ns() - started_ns
         if took_ns < min(self._warn_ns, self._limit_ns):
             return
-        place = self._place_now()
-        if place is None or self._started_ns != started_ns:
+        place, is_theirs = self._place_now()
+        if self._started_ns != started_ns:
             return
-        self._place, self._place_program = place, self._program
-        if took_ns < self._limit_ns:
+        if place:
+            self._place, self._place_program = place, self._program
+        if took_ns < self._limit_ns or not is_theirs:
             return
         with self._lock, switch_interval_at_least(_UNDISTURBED_S):
             # From now on `end` waits for the lock, so the exception cannot reach another step. A step that still runs at the next
             # look is interrupted again: the garbage collector's callbacks, and finalizers, swallow an exception that meets them.
             was_fired, self._has_fired = self._has_fired, True
-            if self._place_now() is not None and self._started_ns == started_ns:
+            if self._place_now()[1] and self._started_ns == started_ns:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread_id), ctypes.py_object(StepInterrupted))
             else:
                 self._has_fired = was_fired
 
-    def _place_now(self) -> str | None:
-        """Returns where the workflow's code is; None if our own code is running."""
-        frame: FrameType | None = sys._current_frames().get(self._thread_id)  # pyright: ignore[reportPrivateUsage] (there is no other way)
-        outermost: FrameType | None = None
-        while frame is not None and not frame.f_code.co_filename.startswith(_OWN):
-            outermost, frame = frame, frame.f_back
-        if outermost is None:
-            return None
-        return f"{outermost.f_code.co_filename}:{outermost.f_lineno} in {outermost.f_code.co_name}"
+    def _place_now(self) -> tuple[str, bool]:
+        """Returns the place in the user's code, empty if there is none, and whether that code is what runs: not our own, and no
+        library that ours has called."""
+        innermost: FrameType | None = sys._current_frames().get(self._thread_id)  # pyright: ignore[reportPrivateUsage] (there is no other way)
+        for number, frames in enumerate(_runs_of_others(innermost)):
+            if (users := _users_frame(frames)) is not None:
+                return f"{users.f_code.co_filename}:{users.f_lineno} in {users.f_code.co_name}", number == 0
+        return "", False
+
+
+def _runs_of_others(frame: FrameType | None) -> Iterator[list[FrameType]]:
+    """Yields the frames from the innermost one to those of the event loop that are not ours: the first ones, maybe none, and then
+    each group that our own code has called and that has called our own, from the inside to the outside."""
+    frames: list[FrameType] = []
+    is_first = True
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.startswith(_LOOPS):
+            break
+        if not name.startswith(_OWN):
+            frames.append(frame)
+        elif frames or is_first:
+            yield frames
+            frames, is_first = [], False
+        frame = frame.f_back
+    if is_first:  # frames that our code has not called are of who runs the event loop
+        yield frames
+
+
+def _users_frame(frames: Sequence[FrameType]) -> FrameType | None:
+    """Returns the outermost frame of the user's code, or else of a package: the line of the workflow, whatever that calls. None
+    if all are of Python itself, which our own code calls, too."""
+    others = [frame for frame in frames if not _is_of_python(frame.f_code.co_filename)]
+    own = [frame for frame in others if _PACKAGES.isdisjoint(frame.f_code.co_filename.split(os.sep))]
+    return next(reversed([*others, *own]), None)
+
+
+def _is_of_python(name: str) -> bool:
+    return name.startswith("<frozen ") or (name.startswith(_PYTHON) and _PACKAGES.isdisjoint(name.split(os.sep)))

@@ -1,12 +1,16 @@
 """How a server's process stops: the signals that stop it, and how long it drains. Only the standard library."""
 
 import asyncio
+import atexit
 import contextlib
 import os
 import signal
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from types import FrameType
 from typing import Any, Self
+
+from dyorc.system.interrupts import end_by
 
 _AGAIN_S = 0.5
 """How often handlers are installed again: the user's code or a library may replace them at any time."""
@@ -16,7 +20,8 @@ _RAY_FAILURES = "RAY_DISABLE_FAILURE_SIGNAL_HANDLER"
 
 
 class StopSignals:
-    """What SIGINT, SIGTERM and SIGHUP mean for a server's process.
+    """What SIGINT, SIGTERM and SIGHUP mean for a server's process, until it has ended: repetitions may still come when the event
+    loop is closed, and must not turn its exit code into a signal.
 
     Args:
         numbers: The signals. If SIGHUP is ignored when this is made, it stays ignored, for `nohup`.
@@ -36,6 +41,10 @@ class StopSignals:
         self._numbers = [number for number in numbers if number is not signal.SIGHUP or not is_ignored]
         self._same_s = same_s
         self._began_s = 0.0
+        self._pid = os.getpid()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._late_s: float | None = None
+        self._handler = self._on_signal  # always the same object: others compare handlers
 
     @contextlib.asynccontextmanager
     async def watch(self) -> AsyncGenerator[None]:
@@ -68,10 +77,35 @@ class StopSignals:
                 serving.result()
 
     def install(self) -> None:
-        """Installs the handlers in place of the present ones."""
-        loop = asyncio.get_running_loop()
+        """Installs the handlers in place of the present ones. They stay when the event loop is closed."""
+        if not self._numbers:
+            return
+        if self._loop is None:
+            atexit.register(self._ignore)
+        self._loop = asyncio.get_running_loop()
+        # Handlers that a loop installs go with it. With one of a signal that nobody sends and that ends nothing, signals wake it.
+        self._loop.add_signal_handler(signal.SIGURG, lambda: None)
         for number in self._numbers:
-            loop.add_signal_handler(number, self.receive)
+            signal.signal(number, self._handler)
+            signal.siginterrupt(number, False)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        """Hands a signal to the loop. Without one, the process ends anyway: only who still waits a moment later means haste."""
+        if os.getpid() != self._pid:
+            end_by(number)  # a process of the user's that was forked here: the signal is not for the server
+        assert self._loop is not None
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.receive)
+        elif self._late_s is None:
+            self._late_s = time.monotonic()
+        elif time.monotonic() - self._late_s >= self._same_s:
+            end_by(number)
+
+    def _ignore(self) -> None:
+        """Ignores signals from now on: the interpreter restores the default of handled ones while it ends."""
+        if os.getpid() == self._pid:
+            for number in self._numbers:
+                signal.signal(number, signal.SIG_IGN)
 
     def receive(self) -> None:
         """Handles a signal."""

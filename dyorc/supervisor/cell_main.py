@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import ctypes
 import faulthandler
 import importlib
 import itertools
@@ -24,9 +23,9 @@ from dyorc.supervisor.crash_attribution import FileCrashNotes
 from dyorc.supervisor.tenant_table import TenantTable
 from dyorc.system import malloc, standard_streams
 from dyorc.system.json_lines import JsonLineStream, Message
+from dyorc.system.parent_process import die_with
 from dyorc.telemetry import logs
 
-_PR_SET_PDEATHSIG = 1
 _BEATS_PER_LIMIT = 8
 _MAX_BEAT_S = 0.25
 _COUNT_S = 1.0
@@ -37,7 +36,7 @@ _SLOW_LIBRARIES = ("torch",)
 def main() -> None:
     """Runs a cell."""
     descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
-    _die_with(parent)
+    die_with(parent)  # elsewhere than on Linux, the end of the connection ends it, unless it hangs
     standard_streams.outlive_readers()
     malloc.keep_freed()
     faulthandler.enable()  # shows where a program crashes the interpreter, or hangs
@@ -45,15 +44,6 @@ def main() -> None:
     end = socket.socket(fileno=descriptor)
     end.set_inheritable(False)
     sys.exit(uvloop.run(_run(end)))
-
-
-def _die_with(parent: int) -> None:
-    """Makes the kernel kill this process when its supervisor ends, even if this process hangs. Only Linux's
-    kernel can; elsewhere the end of the connection ends it, unless it hangs."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it has ended already
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 async def _run(end: socket.socket) -> int:

@@ -9,6 +9,7 @@ from dyorc.config import Settings
 from dyorc.errors import ConfigurationError
 from dyorc.gateway.tls import refuse_open_address
 from dyorc.supervisor.supervisor_config import SupervisorConfig
+from dyorc.system.interrupts import hold_signals_back
 from dyorc.system.linux_only import require_linux
 from dyorc.system.processors import num_processors
 from dyorc.telemetry.histories.history_folder import check_folder
@@ -52,4 +53,5 @@ def become_supervisor(
     )  # fmt: skip
     sys.stdout.flush()
     sys.stderr.flush()
+    hold_signals_back()  # handlers end with this program
     os.execv(sys.executable, [sys.executable, "-P", "-m", "dyorc.supervisor", str(config.to_file())])

@@ -1,6 +1,7 @@
 """`dyorc replay` and `dyorc deploy --after-replay`, on the histories of a server."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -94,16 +95,71 @@ def test_the_exit_code_says_what_came_out(recorded: Recorded) -> None:
     assert "no recorded request of 'double' was replayed: 10 because they are of other workflows" in of_others.stderr
 
 
-def test_ctrl_c_ends_a_replay_whose_workflow_never_ends(recorded: Recorded) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("place", ["    if await", "@dyorc.workflow"])
+def test_a_signal_ends_a_replay_whose_version_never_ends_and_nothing_of_it_stays(
+    recorded: Recorded, number: signal.Signals, place: str
+) -> None:
     file = recorded.folder / "endless.py"
-    endless = "    print('runs', flush=True)\n    while True: pass\n    if await"
-    file.write_text(_APP.replace("THRESHOLD", "5").replace("    if await", endless))
+    indent = " " * (len(place) - len(place.lstrip()))
+    endless = f"{indent}import os; print(os.getpid(), flush=True)\n{indent}while True: pass\n{place}"
+    file.write_text(_APP.replace("THRESHOLD", "5").replace(place, endless))
     command = [sys.executable, "-P", "-m", "dyorc.cli.main", "replay", str(recorded.folder / "histories"), f"{file}:flow"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "runs\n"
-        process.send_signal(signal.SIGINT)
-        assert process.wait(TIMEOUT_S) == -signal.SIGINT
+        assert process.stderr is not None
+        version = int(process.stdout.readline())
+        process.send_signal(number)
+        assert process.wait(TIMEOUT_S) == -number
+        wait_until(lambda: not _is_alive(version), "the version's process has ended")
+        assert process.stderr.read() == ""
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("place", "code", "how"),
+    [
+        ("@dyorc.workflow", "import os; os._exit(0)", "ended with exit code 0"),
+        ("    if await", "    import os; os._exit(0)", "ended with exit code 0"),
+        ("    if await", "    import os; os.kill(os.getpid(), 9)", "was ended by SIGKILL"),
+        ("@dyorc.workflow", "import os; os.closerange(0, 100); os._exit(0)", "ended with exit code 0"),
+    ],
+)
+def test_a_version_that_ends_its_process_is_no_success(recorded: Recorded, place: str, code: str, how: str) -> None:
+    file = recorded.folder / "ending_here.py"
+    file.write_text(_APP.replace("THRESHOLD", "5").replace(place, f"{code}\n{place}"))
+    ended = recorded.replay(f"{file}:flow")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == f"dyorc: {file}:flow: the process that replayed requests {how}, and has no report\n"
+
+
+@pytest.mark.parametrize("code", ["import os; os.close(0); os.close(1); os.close(2)", "import os; os.chdir('/')"])
+def test_what_a_version_does_to_its_process_does_not_change_the_report(
+    recorded: Recorded, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = recorded.folder / "meddling.py"
+    file.write_text(f"{code}\n" + _APP.replace("THRESHOLD", "5"))
+    monkeypatch.chdir(recorded.folder)
+    same = recorded.replay("meddling.py:flow", records=Path("histories"))
+    assert (same.returncode, same.stderr) == (0, "")
+    assert "10 requests of flow replayed" in same.stdout
+
+
+def test_a_version_that_cannot_be_imported_is_shown_with_its_lines(recorded: Recorded) -> None:
+    file = recorded.folder / "unimportable_here.py"
+    file.write_text("raise RuntimeError('no weights here')\n")
+    failed = recorded.replay(f"{file}:flow")
+    assert failed.returncode == 2
+    assert f'File "{file}", line 1' in failed.stderr
+    assert failed.stderr.splitlines()[-1].startswith("dyorc: ")
+    assert "no weights here" in failed.stderr.splitlines()[-1]
 
 
 def test_json_has_all_figures(recorded: Recorded) -> None:
@@ -233,11 +289,13 @@ def test_a_deploy_says_which_requests_could_not_be_replayed(tmp_path: Path) -> N
         wait_until(lambda: _num_lines(histories) == 3, "all histories are written")
         (file,) = histories.glob("*.jsonl")
         first, *others = file.read_text().splitlines(keepends=True)
+        os.mkfifo(histories / "0.jsonl")
         history = json.loads(first) | {"refusal": "program 'chat' keeps residents"}
         file.write_text(json.dumps(history) + "\n" + "".join(others))
         changed = client.deploy(target, version="2", fresh=True, after_replay=10)
     assert changed["replay"] == {
         "num_replayed": 2, "num_different": 0, "num_not_replayed": {"program 'chat' keeps residents": 1},
+        "num_damaged": 1,
     }  # fmt: skip
 
 

@@ -169,7 +169,7 @@ class Troupe:
     async def _run_orchestrator(self, place: Place) -> None:
         console = Console(file=io.StringIO())
         shape, targets = self.shape if place.group == DEFAULT_GROUP else SHAPES[0], _TARGETS[place.group]
-        settings, signals, loop = self._settings(place, 0, shape), StopSignals(), asyncio.get_running_loop()
+        settings, signals, loop = self._settings(place, 0, shape), StopSignals(()), asyncio.get_running_loop()
         place.end = lambda: loop.call_soon_threadsafe(signals.receive)
         await signals.run(lambda has_started: orchestrator_process.serve_group(targets, settings, console, signals, has_started))
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -181,6 +182,36 @@ def test_a_slow_step_is_logged_once_with_its_place() -> None:
     assert slow["place"].startswith(f"{__file__}:{line_of(naps.function, 'wait_until')} in naps")
     assert slow["took_s"] >= 0.02
     assert not [answer for answer in world.answers.values() if isinstance(answer, Exception)]
+
+
+_WAITS = f"""
+def import_lazily():
+    end_s = time.monotonic() + {END_S}
+    while not watch._place and time.monotonic() < end_s:
+        pass
+    time.sleep(0.2)
+"""
+
+
+def test_while_our_own_code_runs_the_line_of_the_workflow_is_logged_and_nothing_interrupted() -> None:
+    """Nor is what our own code calls of Python, such as an import."""
+    with StepWatch(warn_after_s=0.02, limit_s=0.04) as watch, capture_logs() as logs:
+        names: dict[str, Any] = {"__name__": "dyorc", "watch": watch, "time": time}
+        exec(compile(_WAITS, "<frozen importlib._bootstrap>", "exec"), names)
+        exec(compile("def call(): import_lazily()", f"{Path(dyorc.__file__).parent}/authoring/program.py", "exec"), names)
+
+        @dyorc.workflow
+        async def calls(x: Float[np.ndarray, ""]) -> Float[np.ndarray, ""]:
+            names["call"]()
+            return add_one(x)
+
+        world = world_with(watch)
+        request = world.submit(calls, 1.0)
+    while world.in_flight:
+        world.finish()
+    (slow,) = [entry for entry in logs if entry["event"] == "slow_step"]
+    assert slow["place"] == f"{__file__}:{line_of(calls.function, 'names[')} in calls"
+    assert world.answers[request] == [2.0]
 
 
 def test_a_slow_step_that_nobody_saw_is_logged_without_an_empty_place() -> None:

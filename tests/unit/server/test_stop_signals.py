@@ -1,7 +1,10 @@
 """What signals mean for a server's process, and how what it has is brought to an end."""
 
 import asyncio
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Generator
 
 import pytest
@@ -154,3 +157,59 @@ def test_an_error_of_a_server_is_raised() -> None:
 
     with pytest.raises(OSError, match="taken"):
         asyncio.run(run())
+
+
+_ENDING = """
+import asyncio, os, signal, sys, time
+from dyorc.server.stop_signals import StopSignals
+
+signals = StopSignals(same_s={same_s})
+
+async def serve(has_started):
+    has_started()
+    os.kill(os.getpid(), signal.SIGTERM)
+    await signals.stop.wait()
+
+class AtTheVeryEnd:
+    def __del__(self, kill=os.kill, pid=os.getpid(), numbers=(signal.SIGTERM, signal.SIGINT)):
+        for number in numbers:
+            kill(pid, number)
+
+sys.at_the_very_end = AtTheVeryEnd()
+asyncio.run(signals.run(serve))
+for number in (signal.SIGINT, signal.SIGTERM):
+    os.kill(os.getpid(), number)
+print("ended", flush=True)
+"""
+
+
+def test_repeated_signals_are_without_effect_until_the_process_has_ended() -> None:
+    program = [sys.executable, "-c", _ENDING.format(same_s=3600.0)]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ended\n", "")
+
+
+def test_a_signal_later_on_ends_a_process_that_does_not_come_to_its_end() -> None:
+    program = [sys.executable, "-c", _ENDING.format(same_s=0.0)]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGTERM, "", "")
+
+
+def _status_of_a_fork_that_gets(number: signal.Signals) -> int:
+    pid = os.fork()
+    if not pid:
+        os.kill(os.getpid(), number)
+        os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_a_signal_for_a_process_that_was_forked_from_a_server_ends_that_alone() -> None:
+    async def run() -> None:
+        signals = StopSignals()
+        async with signals.watch():
+            assert _status_of_a_fork_that_gets(signal.SIGTERM) == -signal.SIGTERM
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert not signals.stop.is_set()
+
+    asyncio.run(run())

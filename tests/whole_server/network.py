@@ -57,6 +57,10 @@ class End:
             self.is_closed = True
             self._network.transfer(self.peer, (None, reason))
 
+    def process_ended(self) -> None:
+        """Ends the connection with its process."""
+        self.close(f"its process {self.process.exit}")
+
     def break_off(self, reason: str) -> None:
         """Ends this end at once, from outside: what was on its way is lost."""
         self.arriving.clear()
@@ -103,9 +107,17 @@ class Network:
         near, far = End(self, thread.process, here), End(self, process, there)
         near.peer, far.peer = far, near
         for end in (near, far):
-            end.process.on_end.append(lambda end=end: end.close(f"its process {end.process.exit}"))
-        self.ends = [end for end in self.ends if not end.is_closed] + [near, far]
+            end.process.on_end.append(end.process_ended)
+        self._forget_closed()
+        self.ends += [near, far]
         return near, far
+
+    def _forget_closed(self) -> None:
+        """Lets go of ends that are closed: a process may live for a virtual day."""
+        for end in self.ends:
+            if end.is_closed and end.process_ended in end.process.on_end:
+                end.process.on_end.remove(end.process_ended)
+        self.ends = [end for end in self.ends if not end.is_closed]
 
     def transfer(self, end: End, event: tuple[Any, str]) -> None:
         """Lets something arrive at an end after a while, after all before."""

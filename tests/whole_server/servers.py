@@ -45,7 +45,8 @@ def settings_in(folder: str, port: int, shape: Shape, store: str, group: str, gr
             "jobs": {"lease_s": JOB_LEASE_S},
             "transport": {"arena_folder": folder, "arena_bytes": 2**22, "inline_limit_bytes": 256},
             "gateway": {"port": port, "grpc": False, "drain_timeout_s": 5.0},
-            "telemetry": {"page": False, "metrics": False},
+            # Records fill what they may have within hours: what they keep is no leak.
+            "telemetry": {"page": False, "metrics": False, "records": {"max_bytes": 2**19}},
         }
     )
 

@@ -13,6 +13,7 @@ import contextlib
 import gc
 import importlib
 import os
+import select
 import selectors
 import signal
 import socket
@@ -62,7 +63,8 @@ class ForkServer:
         self._selector = selectors.DefaultSelector()
         self._lines: dict[int, JsonLineSocket] = {}
         self._left: list[JsonLineSocket] = []
-        """Connections of clients that have hung up; still open, so that these can see when this process ends."""
+        """Connections of clients that send nothing more; open for as long as these wait to see when this process ends."""
+        self._has_served = False
         self._children: set[int] = set()
         self._members: dict[int, set[int]] = {}
         """Members of groups, by the process that leads them."""
@@ -88,7 +90,7 @@ class ForkServer:
     def _is_needed(self) -> bool:
         if self._lines:
             return True
-        is_expecting = not self._left or bool(self._children)
+        is_expecting = not self._has_served or bool(self._children)
         return is_expecting and time.monotonic() - self._alone_since_s < self._patience_s
 
     def _accept(self) -> None:
@@ -101,7 +103,9 @@ class ForkServer:
         if messages is None:
             self._selector.unregister(line.connection)
             self._left.append(self._lines.pop(line.fileno()))
+            self._has_served = True
             self._alone_since_s = time.monotonic()
+            self._forget_gone()
             return
         for message in messages:
             match message["kind"]:
@@ -114,6 +118,17 @@ class ForkServer:
                     line.send("forked", **self._fork(message, new_member_path(self._folder), "member"))
                 case other:
                     line.send("refused", error=f"unknown request {other!r}")
+
+    def _forget_gone(self) -> None:
+        """Closes the connections whose clients wait no longer: each Serve replica that ends is one."""
+        poll = select.poll()
+        for line in self._left:
+            poll.register(line.connection, 0)  # that nobody listens is always reported
+        gone = {descriptor for descriptor, _ in poll.poll(0)}
+        for line in self._left:
+            if line.fileno() in gone:
+                line.close()
+        self._left = [line for line in self._left if line.connection.fileno() >= 0]
 
     def _fork(self, order: Message, path: str, role: str) -> dict[str, Any]:
         """Forks a replica or a member; returns once it listens."""

@@ -240,3 +240,19 @@ def test_a_keeper_that_cannot_keep_a_process_says_why(folder: str, client: ForkC
             wait_until(lambda: keeper.check() or False, "it raises")
     finally:
         keeper.stop()
+
+
+def test_a_fork_server_keeps_nothing_of_clients_that_are_gone(folder: str, client: ForkClient) -> None:
+    """Each Serve replica is a client: over a thousand of them would take all descriptors that a process may have."""
+    client.open()
+    _come_and_go(folder, 1)
+    before = _fork_server(folder).num_fds()
+    _come_and_go(folder, 8)
+    assert _fork_server(folder).num_fds() <= before + 1, "the last one that left may still be there"
+
+
+def _come_and_go(folder: str, number: int) -> None:
+    for _ in range(number):
+        passer = ForkClient(ForkServerSpec(folder=f"{folder}/forks"))
+        passer.fork(_assignment(folder), is_adopted=True).end(TIMEOUT_S)
+        passer.close()

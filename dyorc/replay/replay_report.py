@@ -112,7 +112,7 @@ def replay_files(
     """Replays the histories in a file or folder, and returns what came of it. See `replay_all`.
 
     Args:
-        max_requests: Only so many of the newest, of those that count.
+        max_requests: Only so many of the newest requests that count.
         versions: Which count, with `codes`; see `RequestSelection`.
 
     Raises:

@@ -129,7 +129,7 @@ def read_histories(
     what lies in the folder under a name of histories and is no regular file.
 
     Args:
-        max_histories: Only the histories in so many of the newest lines, of those that are wanted.
+        max_histories: Only the histories in so many of the newest wanted lines.
         on_damaged: Gets the place of each line or entry that is skipped, and what is wrong with it.
         wants: Whether a history is wanted; None: all are. The others are not read further.
 
@@ -154,7 +154,7 @@ def read_histories(
 
 
 class _Reader:
-    """Reads lines, and counts those that are no histories, and those that nobody wants."""
+    """Reads lines, and counts the ones that are read and the unwanted ones."""
 
     def __init__(self, on_damaged: Callable[[str], object] | None, wants: Callable[[HistoryHead], bool] | None) -> None:
         self._on_damaged = on_damaged

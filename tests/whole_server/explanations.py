@@ -22,6 +22,8 @@ _EXPLAINED_BY: dict[str, tuple[str, ...]] = {
     "effect_lost": ("kill", "stop", "cut", "partition"),
 }
 """By an error's code, how the kinds of faults begin that may cause it."""
+_SUSPECT, _MIN_LOSSES = "suspect_input", 2
+"""A call that has lost so many replicas, or their connections, is not run again: nobody knows that it was chance."""
 _OF_JOBS_ONLY = ("store",)
 _OF_JOBS_TOO: dict[str, tuple[str, ...]] = {"effect_lost": ("disk",)}
 """More causes for jobs: a claim is lost when the store cannot be reached. A gateway that ends gives back what has not begun."""
@@ -42,6 +44,8 @@ def is_explained(code: str, sent_s: float, ended_s: float, faults: Sequence[Faul
         sent_s: When its request was sent.
         ended_s: When the error came.
     """
+    if code == _SUSPECT:
+        return len(causes_between(sent_s, ended_s, faults, _SILENCE)) >= _MIN_LOSSES
     if code not in _EXPLAINED_BY or (code in _OF_JOBS_ONLY and not is_job):
         return False
     causes = _EXPLAINED_BY[code] + (_OF_JOBS_TOO.get(code, ()) if is_job else ())

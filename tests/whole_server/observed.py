@@ -182,7 +182,7 @@ class Observed:
         def received(self_: Any, leader: Any, message: Any, frames: Any) -> None:
             receive(self_, leader, message, frames)
             is_of_first = self_.group == DEFAULT_GROUP and not self_._is_outranked(leader)  # else it is dropped
-            if isinstance(message, OffersUpdate) and is_of_first:
+            if isinstance(message, OffersUpdate) and is_of_first and not _has_hung_up(self_._connection):
                 self._knows(_running_process(), True)
 
         backend._receive = received
@@ -219,6 +219,11 @@ class Observed:
         if process.kind == "gateway":
             port = FIRST_PORT + int(process.name.partition("#")[0].rpartition("-")[2])
             self.knowledge.setdefault(port, []).append((self.world.elapsed_s, does))
+
+
+def _has_hung_up(connection: Any) -> bool:
+    """Returns whether an orchestrator has ended a gateway's connection: what a gateway that was stopped reads then is no news."""
+    return connection is not None and connection._link is not None and connection._link._end.peer.is_closed
 
 
 def _running_process() -> VirtualProcess:

@@ -18,7 +18,7 @@ _LEAVING_RATIO = 0.2
 _FIRST_VALUE = 9000
 _CALM_S = 6.0
 _RETRIES = Retries(max_attempts=12)
-_MAY_FAIL_WITH = {"transport", "not_ready", "overloaded", "capacity", "replica_lost", "tensor_lost"}
+_MAY_FAIL_WITH = {"transport", "not_ready", "overloaded", "capacity", "replica_lost", "tensor_lost", "suspect_input"}
 """Errors while servers come and go: a stream that has begun is not sent again."""
 
 

@@ -259,10 +259,10 @@ def _read_run(data: bytes) -> None:
 
 
 def _check_form(body: bytes, content_type: str) -> None:
-    """Checks a form against Python's reader of mail, which also ends lines at a single CR or LF, and wants
-    nothing behind the last boundary."""
+    """Checks a form against Python's reader of mail, which also ends lines at a single CR or LF, wants nothing behind the last
+    boundary, and ends a part that has no body at the boundary, where forms need a line more."""
     fields = {name: field.data for name, field in read_form(body, content_type).items()}
-    if re.search(rb"\r(?!\n)|(?<!\r)\n|--cut--[^\r]", body) or not body.startswith(b"--"):
+    if re.search(rb"\r(?!\n)|(?<!\r)\n|--cut--[^\r]|\r\n\r\n--cut", body) or not body.startswith(b"--"):
         return
     head = f"Content-Type: {content_type}\r\n\r\n".encode("latin-1")
     message = BytesParser(policy=HTTP).parsebytes(head + body)

@@ -69,9 +69,7 @@ def _difference(spec: TensorSpec, expected: Array, array: Array, config: ShadowC
         text, at = f"differs in {len(places)} of {expected.size} elements", (*places, 0)[0]
     if not (text and shows_values):
         return text
-    was, now = (
-        _shown(each.reshape(-1)[at].item() if each.dtype != object else each.reshape(-1)[at]) for each in (expected, array)
-    )
+    was, now = (_shown(each.item(at)) for each in (expected, array))
     return f"{text}: it was {was}, it is {now}" if expected.size == 1 else f"{text}; the first was {was}, it is {now}"
 
 

@@ -121,8 +121,7 @@ def replay_files(
     damaged: list[str] = []
     selection = RequestSelection(replayer.name, versions, codes)
     histories = read_histories(path, max_requests, damaged.append, selection.wants)
-    report = _replay(replayer, histories, tolerance, max_examples)
-    _add_skipped(report, selection)
+    report = _replay(replayer, histories, selection, tolerance, max_examples)
     report.damaged = damaged
     return report
 
@@ -137,18 +136,13 @@ def replay_all(
         max_examples: How many different requests are named.
     """
     selection = RequestSelection(replayer.name)
-    report = _replay(replayer, filter(selection.wants, histories), tolerance, max_examples)
-    _add_skipped(report, selection)
-    return report
+    return _replay(replayer, filter(selection.wants, histories), selection, tolerance, max_examples)
 
 
-def _add_skipped(report: ReplayReport, selection: RequestSelection) -> None:
-    """Adds the histories that do not count."""
-    report.num_of_others = selection.num_of_others
-    report.num_not_replayed |= dict(selection.skipped.most_common())
-
-
-def _replay(replayer: Replayer, histories: Iterable[RequestHistory], tolerance: float, max_examples: int) -> ReplayReport:
+def _replay(
+    replayer: Replayer, histories: Iterable[RequestHistory], selection: RequestSelection, tolerance: float, max_examples: int
+) -> ReplayReport:
+    """Replays histories that `selection` wants; the others are counted there by the end."""
     started_s = time.perf_counter()
     report, comparisons = ReplayReport(workflow=replayer.name), list[Comparison]()
     refused: Counter[str] = Counter()
@@ -173,7 +167,8 @@ def _replay(replayer: Replayer, histories: Iterable[RequestHistory], tolerance: 
             if num_interrupted == _MAX_INTERRUPTED:
                 report.stopped = f"its workflow was interrupted on {num_interrupted} requests"
                 break
-    report.num_not_replayed = dict(refused.most_common())
+    report.num_not_replayed = dict(refused.most_common()) | dict(selection.skipped.most_common())
+    report.num_of_others = selection.num_of_others
     report.versions = _by_version(versions)
     _add_up(report, comparisons)
     others = [comparison for comparison in comparisons if not comparison.is_same]

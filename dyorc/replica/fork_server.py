@@ -128,7 +128,7 @@ class ForkServer:
         for line in self._left:
             if line.fileno() in gone:
                 line.close()
-        self._left = [line for line in self._left if line.connection.fileno() >= 0]
+        self._left = [line for line in self._left if line.fileno() >= 0]
 
     def _fork(self, order: Message, path: str, role: str) -> dict[str, Any]:
         """Forks a replica or a member; returns once it listens."""

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequ
 from types import FrameType
 from typing import Any, Self
 
-from dyorc.system.interrupts import end_by
+from dyorc.system.interrupts import STOPPING, end_by
 
 _AGAIN_S = 0.5
 """How often handlers are installed again: the user's code or a library may replace them at any time."""
@@ -32,9 +32,7 @@ class StopSignals:
         hurry: Set by another signal: the server waits for nothing.
     """
 
-    def __init__(
-        self, numbers: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP), same_s: float = 1.0
-    ) -> None:
+    def __init__(self, numbers: Sequence[signal.Signals] = STOPPING, same_s: float = 1.0) -> None:
         self.stop = asyncio.Event()
         self.hurry = asyncio.Event()
         is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN

@@ -148,6 +148,11 @@ def replicas(client: dyorc.Client, program: str) -> dict[str, int]:
     return {name: replica["pid"] for name, replica in found.items() if replica["state"] == "ready"}
 
 
+def are_together(client: dyorc.Client) -> bool:
+    """Returns whether the replicas of both programs are in the same processes."""
+    return sorted(replicas(client, "begin").values()) == sorted(replicas(client, "add").values())
+
+
 def in_parallel(pool: ThreadPoolExecutor, client: dyorc.Client) -> list[Future[tuple[int, int]]]:
     return [pool.submit(count, client, number) for number in range(NUM_CLIENTS)]
 
@@ -162,9 +167,7 @@ def test_a_group_grows_with_the_load_of_all_its_programs_and_shrinks(is_on_ray: 
         while len(replicas(client, "begin")) < 2 or len(replicas(client, "add")) < 2:
             totals = [each.result()[0] for each in in_parallel(pool, client)]
             assert totals == [number * (NUM_TURNS + 1) for number in range(NUM_CLIENTS)]
-    wait_until(
-        lambda: sorted(replicas(client, "begin").values()) == sorted(replicas(client, "add").values()), "in the same processes"
-    )
+    wait_until(lambda: are_together(client), "in the same processes")
     wait_until(lambda: len(replicas(client, "begin")) == len(replicas(client, "add")) == 1, "one is parked")
     assert list(replicas(client, "begin").values()) == list(replicas(client, "add").values())
 
@@ -176,9 +179,7 @@ def test_a_group_is_scaled_by_hand_as_one_and_no_chain_ends(is_on_ray: bool, cli
         return
     client.scale("add", num_warm=2)
     wait_until(lambda: len(replicas(client, "begin")) == len(replicas(client, "add")) == 2, "both programs have two replicas")
-    wait_until(
-        lambda: sorted(replicas(client, "begin").values()) == sorted(replicas(client, "add").values()), "in the same processes"
-    )
+    wait_until(lambda: are_together(client), "in the same processes")
     with ThreadPoolExecutor(NUM_CLIENTS) as pool:
         while len({pid for _, pid in [each.result() for each in in_parallel(pool, client)]}) < 2:
             pass  # until chains have run in both

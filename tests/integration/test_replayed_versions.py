@@ -10,6 +10,7 @@ from pathlib import Path
 
 import httpx
 import numpy as np
+import psutil
 import pytest
 
 import dyorc
@@ -111,16 +112,8 @@ def test_a_signal_ends_a_replay_whose_version_never_ends_and_nothing_of_it_stays
         version = int(process.stdout.readline())
         process.send_signal(number)
         assert process.wait(TIMEOUT_S) == -number
-        wait_until(lambda: not _is_alive(version), "the version's process has ended")
+        wait_until(lambda: not psutil.pid_exists(version), "the version's process has ended")
         assert process.stderr.read() == ""
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,11 @@ _EXPLAINED_BY: dict[str, tuple[str, ...]] = {
     "store": ("disk",),
     # A server that gets SIGTERM waits for its effects.
     "effect_lost": ("kill", "stop", "cut", "partition"),
+    "suspect_input": _SILENCE,
 }
 """By an error's code, how the kinds of faults begin that may cause it."""
-_SUSPECT, _MIN_LOSSES = "suspect_input", 2
-"""A call that has lost so many replicas, or their connections, is not run again: nobody knows that it was chance."""
+_MIN_CAUSES = {"suspect_input": 2}
+"""How many faults an error needs, if not one. A call that has lost two replicas is not run again: it may have ended them."""
 _OF_JOBS_ONLY = ("store",)
 _OF_JOBS_TOO: dict[str, tuple[str, ...]] = {"effect_lost": ("disk",)}
 """More causes for jobs: a claim is lost when the store cannot be reached. A gateway that ends gives back what has not begun."""
@@ -44,12 +45,10 @@ def is_explained(code: str, sent_s: float, ended_s: float, faults: Sequence[Faul
         sent_s: When its request was sent.
         ended_s: When the error came.
     """
-    if code == _SUSPECT:
-        return len(causes_between(sent_s, ended_s, faults, _SILENCE)) >= _MIN_LOSSES
     if code not in _EXPLAINED_BY or (code in _OF_JOBS_ONLY and not is_job):
         return False
     causes = _EXPLAINED_BY[code] + (_OF_JOBS_TOO.get(code, ()) if is_job else ())
-    return bool(causes_between(sent_s, ended_s, faults, causes))
+    return len(causes_between(sent_s, ended_s, faults, causes)) >= _MIN_CAUSES.get(code, 1)
 
 
 def may_lose_effects(sent_s: float, ended_s: float, faults: Sequence[Fault]) -> bool:

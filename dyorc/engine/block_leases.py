@@ -7,7 +7,11 @@ lease was released: within one turn, a row may be released before its neighbour 
 
     unknown ── acquire_new ──> leased ── last release, end of turn ──> freed: its number is never used again
                                  │
-                                 └── holder gone: forgotten, no action follows
+                                 └── holder gone: no action follows; known again if it comes back and announces the block
+
+Leases on blocks that are not known are counted, too. A gateway whose connection broke comes back with the same blocks, as
+inputs of the requests that it submits again, and batches may still read them for the requests of before: if their leases were
+forgotten, the end of such a batch would free a block that the new request needs.
 
 A block that its holder does not have, or that could not be read from it, is *lost*: no reader is sent there. It is freed like
 the others, because its holder is alive and may have it after all.
@@ -15,7 +19,6 @@ the others, because its holder is alive and may have it after all.
 Tensors that travel inside messages have no leases and cost nothing here.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
@@ -34,6 +37,7 @@ class BlockLeases:
         holders: Processes in whose memory blocks may lie; parked replicas are among them, "" is the orchestrator, and
             `ON_DEVICE` what it has on devices.
         counts: Leases on each known block.
+        absent_counts: Leases on each block that is not known.
         lost: Known blocks that cannot be read.
         unleased: Blocks that have lost their last lease in this turn; some may have one again.
         evicted: Blocks that were dropped though they were leased.
@@ -41,6 +45,7 @@ class BlockLeases:
 
     def __init__(self) -> None:
         self.counts: dict[BlockId, int] = {}
+        self.absent_counts: dict[BlockId, int] = {}
         self.lost: set[BlockId] = set()
         self.holders = {"", ON_DEVICE}
         self.unleased: dict[BlockId, None] = {}
@@ -49,16 +54,26 @@ class BlockLeases:
     # Leases
 
     def acquire_new(self, blocks: Iterable[BlockId]) -> None:
-        """Acquires leases on tensors just made. Blocks of a holder that is gone are ignored."""
+        """Acquires leases on tensors just made. Blocks of a holder that is gone stay unknown."""
         for block in blocks:
             if block[0] in self.holders:
-                self.counts[block] = self.counts.get(block, 0) + 1
+                count = self.counts.get(block)
+                if count is None:
+                    count = self.absent_counts.pop(block, 0)
+                self.counts[block] = count + 1
+            else:
+                self._acquire_absent(block)
 
     def acquire(self, blocks: Iterable[BlockId]) -> None:
-        """Acquires one lease on each block that is known."""
+        """Acquires one lease on each block."""
         for block in blocks:
             if block in self.counts:
                 self.counts[block] += 1
+            else:
+                self._acquire_absent(block)
+
+    def _acquire_absent(self, block: BlockId) -> None:
+        self.absent_counts[block] = self.absent_counts.get(block, 0) + 1
 
     def release(self, blocks: Iterable[BlockId]) -> None:
         """Releases one lease on each block."""
@@ -68,6 +83,11 @@ class BlockLeases:
                 self.counts[block] = count - 1
                 if count == 1:
                     self.unleased[block] = None
+            elif (count := self.absent_counts.get(block)) is not None:
+                if count > 1:
+                    self.absent_counts[block] = count - 1
+                else:
+                    del self.absent_counts[block]
 
     def discard(self, blocks: Iterable[BlockId]) -> None:
         """Frees tensors that are not wanted."""
@@ -156,7 +176,8 @@ class BlockLeases:
         return bool(held)
 
     def _forget(self, block: BlockId) -> None:
-        del self.counts[block]
+        if count := self.counts.pop(block):
+            self.absent_counts[block] = count
         self.lost.discard(block)
         self.unleased.pop(block, None)
 
@@ -171,7 +192,3 @@ class BlockLeases:
         if self.evicted:
             released, self.evicted = self.evicted + released, []
         return ReleaseTensors(released) if released else None
-
-    def expected_counts(self, leases: Iterable[Iterable[BlockId]]) -> Counter[BlockId]:
-        """Returns what the counts should be, given all leases. For the invariants."""
-        return Counter(block for blocks in leases for block in blocks if block in self.counts)

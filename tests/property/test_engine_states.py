@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 import dyorc
 from dyorc.config import EngineConfig, SpeculationConfig
+from dyorc.engine.events import RequestArrived
 from dyorc.errors import (
     CapacityError,
     DeadlineError,
@@ -29,6 +30,8 @@ from tests.unit.engine.dispatched import Dispatched
 from tests.unit.engine.driver import World
 
 _PARKING = Tally()
+_RETURNS = Tally()
+_GATEWAY = "gateway"
 
 numbers = st.lists(st.sampled_from([0.0, 1.0, 2.0, 5.0, 12.0, 13.0, 29.0]), min_size=2, max_size=2)
 workflows = st.sampled_from(list(REFERENCES))
@@ -51,8 +54,11 @@ class EngineStates(RuleBasedStateMachine):
         self.gone: dict[str, dyorc.Program] = {}
         """Replicas that may come back under their old name."""
         self.asked: dict[int, tuple[dyorc.Workflow, Numbers]] = {}
+        self.by_gateway: dict[int, RequestArrived] = {}
+        """Requests whose inputs a gateway holds."""
         self.excuses: set[type[DyOrcError]] = set()
         """Errors that the world has given a reason for so far."""
+        self.world.gateway_joins(_GATEWAY)
         for program in PROGRAMS:
             self.join(program, "a")
 
@@ -66,18 +72,33 @@ class EngineStates(RuleBasedStateMachine):
         replica_id = data.draw(st.sampled_from(sorted(self.gone)))
         self.replicas.add(self.world.join(self.gone.pop(replica_id), replica_id))
 
-    @rule(asked=st.lists(st.tuples(workflows, numbers, deadlines, st.integers(0, 2), tenants), min_size=1, max_size=4))
-    def arrive(self, asked: list[tuple[dyorc.Workflow, Numbers, float | None, int, str]]) -> None:
+    @rule(
+        asked=st.lists(st.tuples(workflows, numbers, deadlines, st.integers(0, 2), tenants), min_size=1, max_size=4),
+        holder=st.sampled_from(["", _GATEWAY]),
+    )
+    def arrive(self, asked: list[tuple[dyorc.Workflow, Numbers, float | None, int, str]], holder: str) -> None:
         if len(self.world.engine.tasks.requests) + len(asked) > self.world.config.max_requests:
             self.excuses.add(CapacityError)
         events = []
         for workflow, x, deadline_s, priority, tenant in asked:
-            event = self.world.arrival(workflow, x, deadline_s=deadline_s, priority=priority, tenant=tenant)
+            event = self.world.arrival(workflow, x, deadline_s=deadline_s, priority=priority, tenant=tenant, holder=holder)
             if deadline_s is not None:
                 self.excuses.add(DeadlineError)  # perhaps it cannot be met
             self.asked[event.request_id] = (workflow, x)
+            if holder:
+                self.by_gateway[event.request_id] = event
             events.append(event)
         self.world.tell(*events)
+
+    @precondition(lambda self: self.by_gateway.keys() & self.asked.keys())
+    @rule()
+    def gateway_returns(self) -> None:
+        self.excuses |= {ReplicaLostError, SuspectInputError, EffectLostError, CapacityError}
+        pending = [event for request_id, event in self.by_gateway.items() if request_id in self.asked]
+        self.by_gateway = {event.request_id: event for event in self.world.gateway_returns(_GATEWAY, pending)}
+        for before, after in zip(pending, self.by_gateway, strict=True):
+            self.asked[after] = self.asked.pop(before.request_id)
+        _RETURNS.add({"returns_under_batches": bool(self.world.in_flight)})
 
     @precondition(lambda self: self.world.in_flight)
     @rule(data=st.data(), execute_s=st.sampled_from([0.001, 0.1, 1.0]))
@@ -274,6 +295,7 @@ class GuessingStates(EngineStates):
 _STATES = settings(max_examples=examples(75, 0.5), stateful_step_count=40)
 
 
+@comes_across(_RETURNS, "returns_under_batches", least=1)
 @comes_across(_PARKING, "draining", "resumed", "parked", least=1)
 def test_nothing_is_lost_and_nothing_is_done_twice() -> None:
     run_state_machine_as_test(EngineStates, settings=_STATES)

@@ -44,7 +44,8 @@ def _faults_of_worker(worker: Worker) -> list[str]:
 
 def _faults_of_engine(orchestrator: Orchestrator) -> list[str]:
     engine = orchestrator._engine
-    wrong = [f"{len(engine.leases.counts)} blocks are leased at rest"] if engine.leases.counts else []
+    num_leased = len(engine.leases.counts) + len(engine.leases.absent_counts)
+    wrong = [f"{num_leased} blocks are leased at rest"] if num_leased else []
     try:
         check_all(engine)
     except InvariantError as error:

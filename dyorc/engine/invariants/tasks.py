@@ -201,7 +201,7 @@ def _untaken(request: Request) -> Iterable[StreamPart]:
 
 
 def leases_agree(engine: Engine) -> None:
-    """A block is known as long as it is needed: by requests that keep rows of it, and by batches, fetches and consumers of parts
+    """A block is leased as long as it is needed: by requests that keep rows of it, and by batches, fetches and consumers of parts
     that read it."""
     leases = [blocks for request in requests(engine) for blocks in request.pinned.values()]
     leases += [batch.blocks for batch in batches(engine)]
@@ -210,9 +210,10 @@ def leases_agree(engine: Engine) -> None:
     ]
     leases += [blocks for _, blocks in engine.tasks.fetches.in_progress.values()]
     leases += [part.blocks for request in requests(engine) for part in _untaken(request)]
-    expected = engine.leases.expected_counts(leases)
-    if expected != engine.leases.counts:
-        raise InvariantError(f"leases are {expected}, counted are {engine.leases.counts}")
+    expected = Counter(block for each in leases for block in each)
+    counted = engine.leases.counts | engine.leases.absent_counts
+    if expected != counted:
+        raise InvariantError(f"leases are {expected}, counted are {counted}")
     if missing := scheduler_of(engine).replicas.keys() - engine.leases.holders:
         raise InvariantError(f"replicas {missing} may hold tensors, but count as gone")
     strangers = {holder for holder, _ in engine.leases.counts} - engine.leases.holders

@@ -9,6 +9,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from dyorc.authoring.call_style import CallStyle
@@ -45,6 +46,7 @@ from dyorc.engine.events import (
     BatchFailed,
     BatchPart,
     Event,
+    HolderJoined,
     InputPartsTaken,
     LoadFailed,
     PartTaken,
@@ -61,7 +63,7 @@ from dyorc.engine.events import (
 from dyorc.engine.guessing.prediction import Predictor
 from dyorc.engine.invariants import check_all
 from dyorc.engine.request_trace import RequestTrace
-from dyorc.errors import DyOrcError
+from dyorc.errors import DyOrcError, RequestCancelledError
 from dyorc.replica.batch_results import BatchError
 from dyorc.replica.executor import ProgramExecutor
 from dyorc.replica.resident_table import ResidentRows
@@ -174,14 +176,15 @@ class World:
         tenant: str = "",
         weight: float = 1.0,
         identity: Hashable = None,
+        holder: str = "",
         **statics: Any,
     ) -> RequestArrived:
-        """Returns the event of a new request. `deadline_s` counts from now."""
+        """Returns the event of a new request. `deadline_s` counts from now, `holder` has its inputs."""
         request_id = len(self.workflows) + 1
         self.workflows[request_id] = workflow
         tensors, parameters = workflow.signature.bind(values, statics)
         inputs = tuple(
-            self.keep(as_array(value, spec.dtype, spec.name), node)
+            self.keep(as_array(value, spec.dtype, spec.name), node, holder)
             for spec, value in zip(workflow.signature.inputs, tensors, strict=True)
         )
         deadline_ns = None if deadline_s is None else self.now_ns + int(deadline_s * 1e9)
@@ -205,6 +208,34 @@ class World:
 
     def cancel(self, request_id: int) -> None:
         self.tell(RequestCancelled(request_id))
+
+    def gateway_joins(self, holder: str) -> None:
+        """Adds a process that holds inputs."""
+        self.tell(HolderJoined(holder))
+
+    def gateway_returns(self, holder: str, pending: Iterable[RequestArrived]) -> list[RequestArrived]:
+        """Breaks the connection of a gateway, and lets it come back and submit again what is pending, with the same inputs.
+
+        Returns:
+            The new requests.
+        """
+        pending = list(pending)
+        self.store.gateway_left(holder)
+        given_up: list[Event] = [ReplicaLeft(holder)]
+        for event in pending:
+            self.untaken.pop(event.request_id, None)
+            given_up += [RequestCancelled(event.request_id), AnswerTaken(event.request_id)]
+        self.tell(*given_up)
+        for event in pending:  # nobody learns of an answer that is untaken
+            self.answers.setdefault(event.request_id, RequestCancelledError("its gateway has left"))
+        again: list[RequestArrived] = []
+        for event in pending:
+            request_id = len(self.workflows) + 1
+            self.workflows[request_id] = event.workflow
+            again.append(msgspec.structs.replace(event, request_id=request_id))
+            self.store.announce(event.inputs)
+        self.tell(HolderJoined(holder), *again)
+        return again
 
     def finish(self, batch: Dispatched | None = None, execute_s: float = 0.01) -> None:
         """Runs a batch (by default the oldest) to its end, with its results or with what its program raises. One that waits or
@@ -385,6 +416,7 @@ class World:
         assert not self.untaken
         assert not any(self.waiting_parts.values())
         assert not self.engine.leases.counts
+        assert not self.engine.leases.absent_counts
         assert not self.engine.leases.lost
         assert not len(self.engine.scheduler.staging)
         assert not self.in_flight

@@ -36,6 +36,7 @@ class TensorStore:
         self.process_of: dict[str, str] = {}
         self.replica_ids: set[str] = set()
         self._num_blocks = 0
+        self._inputs: dict[BlockId, dict[int, Array]] = {}
 
     def join(self, replica_id: str, node: str, process: str) -> None:
         """Adds a replica."""
@@ -55,14 +56,32 @@ class TensorStore:
         for block in held & self.stored.keys():
             del self.stored[block]
 
-    def keep(self, array: Array, node: str = "") -> TensorRef:
-        """Returns a tensor that carries its data, or is stored in a block of its own."""
+    def keep(self, array: Array, node: str = "", holder: str = "") -> TensorRef:
+        """Returns a tensor that carries its data, or is stored in a block of its own. A gateway that holds it keeps a copy."""
         tensor = inline(array)
         if self._is_storing:
             self._num_blocks += 1
-            self.stored["", self._num_blocks] = {0: array}
-            return TensorRef(dtype=tensor.dtype, shape=array.shape, num_bytes=array.nbytes, node=node, block=self._num_blocks)
+            block = self._num_blocks
+            self.stored[holder, block] = {0: array}
+            if holder:
+                self._inputs[holder, block] = {0: array}
+            return TensorRef(dtype=tensor.dtype, shape=array.shape, num_bytes=array.nbytes, node=node, holder=holder, block=block)
         return TensorRef(dtype=tensor.dtype, shape=array.shape, num_bytes=array.nbytes, node=node, data=array)
+
+    def gateway_left(self, holder: str) -> None:
+        """Loses the inputs that a gateway holds."""
+        held = {block for block in (*self.stored, *self.vanished) if block[0] == holder}
+        self.gone |= held
+        self.vanished -= held
+        for block in held & self.stored.keys():
+            del self.stored[block]
+
+    def announce(self, tensors: Iterable[TensorRef]) -> None:
+        """Has a gateway that came back offer inputs again, which nobody but it has kept."""
+        for block in blocks_of(tensors):
+            self.gone.discard(block)
+            self.released.discard(block)
+            self.stored[block] = self._inputs[block]
 
     def place(self, arrays: list[Any], holder: str) -> list[TensorRef]:
         """Puts tensors into one block of a replica."""

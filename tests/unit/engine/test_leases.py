@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import dyorc
+from dyorc.core.tensor import blocks_of
 from dyorc.engine.actions import DispatchBatch, ReleaseTensors, StageTensors
 from dyorc.engine.block_leases import BlockLeases
 from dyorc.engine.events import AnswerTaken, BatchDone, ReplicaJoined, ReplicaLeft
@@ -54,6 +55,23 @@ def test_a_holder_that_left_has_nothing_to_release() -> None:
     assert not leases.holder_left("a")
 
 
+def test_leases_on_what_a_holder_took_along_count_once_it_is_back() -> None:
+    leases = BlockLeases()
+    leases.holder_joined("a")
+    leases.acquire_new([("a", 1)])
+    leases.acquire([("a", 1)])
+    leases.holder_left("a")
+    leases.release([("a", 1)])
+    leases.holder_joined("a")
+    assert not leases.is_there(("a", 1)), "it has not said that it still has it"
+    leases.acquire_new([("a", 1)])
+    leases.release([("a", 1)])
+    assert leases.flush() is None, "the lease of before has ended, not the new one"
+    leases.release([("a", 1)])
+    assert leases.flush() == ReleaseTensors([("a", 1)])
+    assert not leases.absent_counts
+
+
 def test_a_lost_block_cannot_be_read_and_is_released_all_the_same() -> None:
     leases = BlockLeases()
     leases.holder_joined("a")
@@ -94,6 +112,19 @@ def test_a_batch_that_runs_may_read_its_inputs_though_its_request_was_cancelled(
     assert held in world.stored
     world.finish()
     assert held in world.released
+    world.check_nothing_is_left()
+
+
+def test_a_gateway_that_comes_back_keeps_inputs_that_batches_of_before_still_read() -> None:
+    world = world_with(add_one, is_storing=True)
+    world.gateway_joins("gateway")
+    event = world.arrival(increment, [0, 0], holder="gateway")
+    world.tell(event)
+    (again,) = world.gateway_returns("gateway", [event])
+    world.finish()  # of the request of before
+    assert world.released.isdisjoint(blocks_of(event.inputs)), "the new request has yet to read it"
+    world.finish_all()
+    assert np.array_equal(world.result(again.request_id), [1, 1])
     world.check_nothing_is_left()
 
 

@@ -145,12 +145,13 @@ def deploy(entrance: Entrance, targets: Sequence[str], chance: random.Random) ->
 
 
 def scale(entrance: Entrance, program: str, chance: random.Random) -> Fault:
-    """Changes how many replicas of a program are warm."""
+    """Changes how many replicas of a program are warm, under the name that it has since the last deploy."""
     num_warm = chance.choice((1, 2))
 
     def apply() -> None:
         with entrance.entered(), dyorc.Client(entrance.url, timeout_s=120.0, retries=_PATIENT) as client:
-            client.scale(program, num_warm=num_warm)
+            names = [name for name in client.scaling()["programs"] if name.partition("@")[0] == program]
+            client.scale(names[-1], num_warm=num_warm)
 
     return Fault(name="scale", apply=apply, bound_s=BUSY_S, is_unnoticed=True)
 

@@ -20,6 +20,7 @@ from dyorc.replica.session import Session
 from dyorc.store import redis, sqlite
 from dyorc.store.base import NoteFence
 from dyorc.store.lease_store import Lease
+from dyorc.transport.messages import BatchRequest
 from tests.whole_server.network import End
 from tests.whole_server.outside import MOMENTS
 from tests.whole_server.servers import Troupe
@@ -29,6 +30,8 @@ from tests.whole_server.world import ProcessState, VirtualProcess, World, curren
 _SOON_S = 0.01
 _PAUSE_S = 2.0
 """After a rare path none is forced for so long: the servers recover."""
+_RETURN_S = 0.3
+"""A replica stops for so long while a gateway comes back."""
 _LONGEST_S = 6.0
 """A process is stopped, and a link stalls, for so long at most, although no other orchestrator leads yet."""
 _THEME_RATIO = 0.5
@@ -81,6 +84,10 @@ INTERRUPTED_STREAM = Point("interrupted_stream", "a leader sends a part of an an
 LOST_STREAM = Point("lost_stream", "a replica sends parts", "it is killed", 0.05, 0.3)
 INTERRUPTED_BATCH = Point("interrupted_batch", "a replica has tensors of a batch in its arena", "the leader is killed", 0.01, 0.1)
 LEAVING_BATCH = Point("leaving_batch", "a replica begins a batch", "it has to leave", 0.02, 0.2)
+RETURNING_GATEWAY = Point(
+    "returning_gateway", "a replica begins a batch with inputs from a gateway",
+    "the links of its leader's gateways break, and they are back before the batch ends", 0.1, 0.75,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -104,7 +111,7 @@ THEMES = (
     Theme("answers", (OVERTAKEN_ANSWER,)),
     Theme("jobs", (OVERTAKEN_JOB,), is_of_store=True),
     Theme("streams", (INTERRUPTED_STREAM, LOST_STREAM), has_replicas=True),
-    Theme("batches", (INTERRUPTED_BATCH, LEAVING_BATCH), has_replicas=True),
+    Theme("batches", (INTERRUPTED_BATCH, LEAVING_BATCH, RETURNING_GATEWAY), has_replicas=True),
 )
 
 
@@ -379,16 +386,33 @@ class RarePaths:
                 return
             if self._is_forced(LEAVING_BATCH):
                 self._soon(lambda: self._let_leave(process))
+            elif leader is not None and _has_inputs_of_gateways(values[0]) and self._is_forced(RETURNING_GATEWAY):
+                self._break_links(leader)
+                self._count("stop replica")
+                self._world.stop(process)
+                self._world.call_later(_RETURN_S, lambda: self._world.resume(process))
+                self._world.park(self._world.now_ns)
             real(session, *values)
             if session._exchange.num_tensors and leader is not None and self._is_forced(INTERRUPTED_BATCH):
                 self._soon(lambda: self._kill(leader, "kill orchestrator"))
 
         return run_batch
 
+    def _break_links(self, leader: VirtualProcess) -> None:
+        gateways = {place.process for place in self._troupe.places if place.kind == "gateway"}
+        for end in self._troupe.network.links:
+            if end.process in gateways and end.peer.process is leader:
+                self._count("cut link")
+                self._troupe.network.cut(end)
+
     def _let_leave(self, process: VirtualProcess) -> None:
         if process in self._troupe.forks.processes:
             self._count("leave replica")
             self._troupe.forks.let_leave(process)
+
+
+def _has_inputs_of_gateways(batch: BatchRequest) -> bool:
+    return any(holder.holder_id.startswith("gateway-") for holder in batch.holders)
 
 
 def _running_process() -> VirtualProcess:

@@ -132,6 +132,19 @@ def forgotten_lease() -> None:
 
 
 @_mutant
+def leases_left_behind() -> None:
+    """Leases on the inputs of a gateway are forgotten when its connection breaks, though batches still read them."""
+    leases: Any = block_leases.BlockLeases
+
+    def holder_left(self: Any, holder: str) -> bool:
+        held = real(self, holder)
+        self.absent_counts = {block: count for block, count in self.absent_counts.items() if block[0] != holder}
+        return held
+
+    real, leases.holder_left = leases.holder_left, holder_left
+
+
+@_mutant
 def kept_residents() -> None:
     """A process keeps residents that nobody needs."""
     table: Any = resident_table.ResidentTable

@@ -16,6 +16,7 @@ from tests.whole_server import replicas
 from tests.whole_server.checks import faults_of
 from tests.whole_server.clients import Client, Ledger
 from tests.whole_server.disk import Disk
+from tests.whole_server.engine_watch import EngineWatch
 from tests.whole_server.faults import FaultPlan
 from tests.whole_server.links import VirtualCarrier
 from tests.whole_server.network import Network
@@ -66,10 +67,11 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
     asyncio.set_event_loop_policy(VirtualPolicy(world, network))
     prepare()
     prepare_releases()
-    disk, observed, stale = Disk(world), Observed(world), StaleLeaders()
+    disk, observed, stale, engines = Disk(world), Observed(world), StaleLeaders(), EngineWatch()
     disk.begin()
     observed.begin()
     stale.begin()
+    engines.begin()
     handler = _log_to(world)
     gateways = [Place(f"gateway-{number}", number) for number in range(_NUM_GATEWAYS)]
     orchestrators = [Place(f"orchestrator-{number}", number) for number in range(_NUM_ORCHESTRATORS)]
@@ -119,7 +121,7 @@ def run_seed(seed: int, folder: str, write: Callable[[str], None]) -> dict[str, 
         ledger.num_other_jobs = releases.num_jobs
         wrong += faults_of(troupe, ledger, clients, observed, redis, plan.happened)
         wrong += faults_of_replicas(observed, plane, shape)
-        wrong += streams.faults() + releases.wrong + stale.wrong
+        wrong += streams.faults() + releases.wrong + stale.wrong + engines.wrong
     wrong += handler.wrong
     if num_lines > _MAX_LINES:
         wrong.append(f"{num_lines} lines of log, expected at most {_MAX_LINES}")

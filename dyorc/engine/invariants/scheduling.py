@@ -81,8 +81,8 @@ def queue_sizes_agree(engine: Engine) -> None:
 
 
 def batches_are_uniform(engine: Engine) -> None:
-    """A batch holds 1 to `max_batch_size` calls of one program, with equal batch keys and static parameters, and of at most
-    `max_batch_cost`, unless it holds one call."""
+    """A batch holds 1 to `max_batch_size` calls of one program, or of its twins in other versions, with equal batch keys and
+    static parameters, and of at most `max_batch_cost`, unless it holds one call."""
     for batch in batches(engine):
         program = batch.replica.pool.program
         if not 1 <= len(batch.calls) <= program.options.max_batch_size:
@@ -90,7 +90,7 @@ def batches_are_uniform(engine: Engine) -> None:
         max_cost = program.options.max_batch_cost
         if max_cost is not None and len(batch.calls) > 1 and sum(call.cost for call in batch.calls) > max_cost * (1 + 1e-9):
             raise InvariantError(f"batch {batch.batch_id} of {program.name!r} costs {batch.cost}, at most {max_cost} is allowed")
-        if len({(call.callee, call.batch_key, statics_key(call.statics)) for call in batch.calls}) != 1:
+        if len({(call.callee.name, call.batch_key, statics_key(call.statics)) for call in batch.calls}) != 1:
             raise InvariantError(f"batch {batch.batch_id} of {program.name!r} mixes calls that may not share a batch")
 
 

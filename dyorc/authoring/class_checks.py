@@ -28,7 +28,7 @@ def check_class(cls: type) -> None:
 def _check_annotations(owner: str, cls: type) -> None:
     """A torch module is called by its own `__call__`, whose annotations name no tensors."""
     definer = next(base for base in cls.__mro__ if "__call__" in base.__dict__)
-    if "forward" in cls.__dict__ and definer.__module__.partition(".")[0] == "torch":
+    if "forward" in cls.__dict__ and str(definer.__module__).partition(".")[0] == "torch":
         raise DefinitionError(
             f"{owner}: its forward is annotated, and a program is called by __call__; annotate that: "
             f"def __call__(self, x: ...) -> ...: return super().__call__(x)"

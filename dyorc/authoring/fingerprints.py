@@ -61,7 +61,7 @@ class Fingerprints:
         definition = program.definition
         if definition is None:
             return None
-        qualified, own = definition.target.__qualname__, self._own_name(definition.target.__module__)
+        qualified, own = definition.target.__qualname__, self._module_of_code(definition.target)
         is_plain = _is_plain(definition.args) and _is_plain(dict(definition.kwargs))
         if own not in self._bundle.modules or not is_plain or _is_made_by_a_function(definition.target):
             return None
@@ -69,7 +69,9 @@ class Fingerprints:
         cost = options.pop("cost")
         if cost is not None and (not isinstance(cost, FunctionType) or cost.__closure__ or not _is_plain(_defaults_of(cost))):
             return None
-        cost_module = own if cost is None else self._own_name(cost.__module__)
+        cost_module = own if cost is None else self._module_of_code(cost)
+        if cost_module is None:
+            return None
         code = self._code_of(own, cost_module)
         parts: list[Any] = [name, own, qualified, definition.args, sorted(definition.kwargs.items()), sorted(options.items())]
         if cost is not None:
@@ -78,6 +80,11 @@ class Fingerprints:
         parts.append(_plain_values(definition.target) if isinstance(definition.target, type) else [])
         parts.append(sorted(code.stamps | self._stamps_of(_texts_in(definition.args, definition.kwargs))))
         return _digest(parts)
+
+    def _module_of_code(self, target: Callable[..., Any]) -> str | None:
+        """Returns the module of a function or class in the bundle; None if it has none, as what `exec` made without a ``__name__``."""
+        module: Any = target.__module__
+        return self._own_name(module) if isinstance(module, str) else None
 
     def _code_of(self, *modules: str) -> "_ImportedCode":
         """Returns what programs of these modules have in common. One file may have hundreds of programs, and is read once."""

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import AbstractDtype
 
 from dyorc.authoring.resident import ResidentMark
-from dyorc.authoring.values import ContentKind, ValueType, check_image, has_base64
+from dyorc.authoring.values import ContentKind, ValueType, advice_on, check_image, has_base64
 from dyorc.core.arrays import Array, as_array, as_value, element_of_bytes
 from dyorc.core.tensor import TENSOR_TYPES, DType, Shape
 from dyorc.errors import DefinitionError, InvalidInputError
@@ -170,7 +170,13 @@ class TensorSpec:
         Raises:
             InvalidInputError: If it cannot be one; names `label`.
         """
-        return as_array(value, self.dtype, label)
+        try:
+            return as_array(value, self.dtype, label)
+        except InvalidInputError:
+            advice = advice_on(value) if isinstance(value, list | tuple) else ""
+            if not advice:  # what is no list says itself what to do
+                raise
+            raise InvalidInputError(f"{label}: {type(value).__name__} cannot become a tensor of {self.dtype}{advice}") from None
 
     def value_of(self, array: Array, owner: str) -> Any:
         """Returns an array as a workflow's code sees it.

@@ -7,17 +7,18 @@ a file. So it takes every way that tensors take. pydantic checks, reads and writ
 import io
 import re
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import cached_property
+from itertools import islice
 from typing import Any, Self, get_type_hints
 
 from typing_extensions import is_typeddict
 
 from dyorc.authoring.resident import ResidentMark
 from dyorc.core.image_files import encode_image
-from dyorc.core.nested_values import odd_numbers
+from dyorc.core.nested_values import leaves, odd_numbers
 from dyorc.errors import DefinitionError, InvalidInputError
 
 MAX_IMAGE_PIXELS = 64 * 1024 * 1024
@@ -26,6 +27,7 @@ kilobytes can announce any number."""
 
 _MAX_SHOWN = 200
 _MAX_PROBLEMS = 3
+_MAX_PARTS = 10_000
 
 
 class ContentKind(StrEnum):
@@ -191,7 +193,8 @@ class ValueType:
             raw = self._written(checked)
             is_lossy = self._loses_numbers(checked, raw)
         except Exception as error:
-            raise InvalidInputError(f"{label}: {type(value).__name__} cannot be written as JSON: {error}") from None
+            why = advice_on(checked) or f": {error}"
+            raise InvalidInputError(f"{label}: {type(value).__name__} cannot be written as JSON{why}") from None
         if is_lossy:
             raise _lost_numbers(value, label)
         return raw
@@ -405,7 +408,7 @@ def _plain(value: Any) -> Any:
     """Returns what JSON can carry of a value that pydantic does not know: NumPy's numbers and arrays."""
     if hasattr(value, "tolist"):
         return value.tolist()
-    raise TypeError(f"a {type(value).__name__} is no JSON{_advice(value)}")
+    raise TypeError(f"a {type(value).__name__} is no JSON{_advice_on_part(value)}")
 
 
 def _problems(error: Any, label: str) -> str:
@@ -415,16 +418,28 @@ def _problems(error: Any, label: str) -> str:
         return f"{label} is nested too deeply"
     shown = [
         f"{''.join(f'{part}.' for part in problem['loc'])[:-1]}{': ' if problem['loc'] else ''}{problem['msg']}, got "
-        f"{_short(problem['input'])}{_advice(problem['input'])}"
+        f"{_short(problem['input'])}{advice_on(problem['input'])}"
         for problem in problems[:_MAX_PROBLEMS]
     ]
     more = f" (and {len(problems) - _MAX_PROBLEMS} more)" if len(problems) > _MAX_PROBLEMS else ""
     return f"{label}: {'; '.join(shown)}{more}"
 
 
-def _advice(value: Any) -> str:
-    """Returns what to do with a call's result that nobody waited for."""
-    return "; `await` it first" if isinstance(value, Awaitable) else ""
+def advice_on(value: Any) -> str:
+    """Returns what to do with a call's result that nobody waited for, or with a value that holds some; empty for others."""
+    if isinstance(value, Awaitable):
+        return f"; {_COLLECT}" if isinstance(value, AsyncIterable) else "; `await` it first"
+    pending = next((part for part in islice(leaves(value), _MAX_PARTS) if isinstance(part, Awaitable)), None)
+    return "" if pending is None else f": a {type(pending).__name__} is in it{_advice_on_part(pending)}"
+
+
+_COLLECT = "read it by `await dyorc.collect(stream)`"
+
+
+def _advice_on_part(value: Any) -> str:
+    if isinstance(value, AsyncIterable):
+        return f"; {_COLLECT}"
+    return "; `await` each, or several Refs at once by `await dyorc.gather(*refs)`" if isinstance(value, Awaitable) else ""
 
 
 def _short(value: Any) -> str:

@@ -223,9 +223,16 @@ def _reachable(root: Workflow) -> Iterator[Program | Workflow]:
 
 def _is_of_user(function: FunctionType, root: Workflow) -> bool:
     """Returns whether a function is the user's. Libraries are not read, or the search would go through all of NumPy."""
-    if function.__module__.partition(".")[0] == root.function.__module__.partition(".")[0]:
+    package = _package_of(function)
+    if package is None or package == _package_of(root.function):
         return True
     return not function.__code__.co_filename.startswith((*_LIBRARIES, "<"))
+
+
+def _package_of(function: Callable[..., Any]) -> str | None:
+    """Returns the package of a function; None if it has no module, as one that `exec` made without a ``__name__``."""
+    module: Any = function.__module__
+    return module.partition(".")[0] if isinstance(module, str) else None
 
 
 _READ = (FunctionType, Program, Workflow, Mapping, list, tuple)

@@ -2,12 +2,15 @@
 
 import sys
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 from jaxtyping import Float
 
 import dyorc
+from dyorc.authoring.bundles import Bundle, ModuleSource
+from dyorc.authoring.fingerprints import Fingerprints
 from dyorc.authoring.workflow import Workflow, of_program
 from dyorc.errors import DefinitionError
 
@@ -192,3 +195,64 @@ def test_attributes_of_objects_and_classes_are_found() -> None:
 
     assert names(flow) == {"own", "shared"}
     assert dyorc.run(flow, np.ones(2, np.float32)).tolist() == [1, 1]
+
+
+EXECUTED = """
+@dyorc.program
+def twice(x: Vectors) -> Vectors:
+    return x * 2
+
+@dyorc.program
+class Thrice:
+    def __call__(self, x: Vectors) -> Vectors:
+        return x * 3
+
+thrice = Thrice()
+
+def rows(x):
+    return x.shape[0]
+
+def both(x):
+    return thrice(twice(x))
+
+@dyorc.workflow
+async def flow(x: Vector) -> Vector:
+    return both(x)
+"""
+
+
+def executed(**names: object) -> dict[str, Any]:
+    namespace: dict[str, Any] = {"dyorc": dyorc, "Vector": Vector, "Vectors": Vectors, **names}
+    exec(EXECUTED, namespace)
+    return namespace
+
+
+def test_code_that_exec_made_without_a_module_is_read() -> None:
+    flow = executed()["flow"]
+
+    assert flow.function.__module__ is None
+    assert names(flow) == {"twice", "thrice"}
+    assert dyorc.run(flow, np.ones(2, np.float32)).tolist() == [6, 6]
+
+
+def test_a_workflow_calls_a_function_that_exec_made() -> None:
+    both = executed()["both"]
+
+    @dyorc.workflow
+    async def flow(x: Vector) -> Vector:
+        return both(x)
+
+    assert names(flow) == {"twice", "thrice"}
+    assert dyorc.run(flow, np.ones(2, np.float32)).tolist() == [6, 6]
+
+
+def test_a_program_without_a_module_has_no_fingerprint() -> None:
+    bundle = Bundle("app:twice", "app", {"app": ModuleSource("app.py", "")})
+    fingerprints = Fingerprints(bundle, lambda name: None, lambda name: name.removeprefix("version."))
+    program = executed()["twice"]
+    options = {"cost": executed()["rows"], "max_batch_cost": 8}
+    costly = executed(__name__="version.app")["twice"].with_options(**options)
+
+    assert fingerprints.of(executed(__name__="version.app")["twice"], "twice") is not None
+    assert fingerprints.of(program, "twice") is None
+    assert fingerprints.of(costly, "twice") is None

@@ -456,6 +456,9 @@ def test_a_workflow_that_returns_something_else_is_at_fault() -> None:
         dyorc.run(wrong, "x")
 
 
+GATHER = r"; `await` each, or several Refs at once by `await dyorc\.gather\(\*refs\)`"
+
+
 def test_a_forgotten_await_is_named() -> None:
     @dyorc.workflow
     async def in_a_dict(text: str) -> dict[str, int]:
@@ -465,9 +468,40 @@ def test_a_forgotten_await_is_named() -> None:
     async def in_a_dataclass(text: str) -> Counted:
         return Counted(size(text))
 
-    for forgetful in (in_a_dict, in_a_dataclass):
-        with pytest.raises(WorkflowError, match=r"Ref.*; `await` it first"):
+    for forgetful, advice in ((in_a_dict, "; `await` it first"), (in_a_dataclass, GATHER)):
+        with pytest.raises(WorkflowError, match=f"Ref.*{advice}"):
             dyorc.run(forgetful, "x")
+
+
+def test_a_list_of_refs_cannot_be_awaited_so_the_advice_is_another() -> None:
+    @dyorc.workflow
+    async def loose(text: str) -> Any:
+        return [shout(text), shout(text)]
+
+    @dyorc.workflow
+    async def nested(text: str) -> dict[str, list[Any]]:
+        return {"words": [shout(text)]}
+
+    @dyorc.workflow
+    async def other_kind(text: str) -> dict[str, str]:
+        return [shout(text)]
+
+    @dyorc.workflow
+    async def numbers(text: str) -> Float[np.ndarray, " n"]:
+        return [size(text), size(text)]
+
+    for forgetful in (loose, nested, other_kind, numbers):
+        with pytest.raises(WorkflowError, match=f": a Ref is in it{GATHER}"):
+            dyorc.run(forgetful, "x")
+
+
+def test_a_stream_in_a_list_is_collected() -> None:
+    @dyorc.workflow
+    async def forgetful(text: str) -> list[Any]:
+        return [split(text)]
+
+    with pytest.raises(WorkflowError, match=r"a Stream is in it; read it by `await dyorc\.collect\(stream\)`"):
+        dyorc.run(forgetful, "x")
 
 
 def test_declarations_that_do_not_work() -> None:

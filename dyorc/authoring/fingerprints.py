@@ -63,7 +63,7 @@ class Fingerprints:
             return None
         qualified, own = definition.target.__qualname__, self._module_of_code(definition.target)
         is_plain = _is_plain(definition.args) and _is_plain(dict(definition.kwargs))
-        if own not in self._bundle.modules or not is_plain or _is_made_by_a_function(definition.target):
+        if own is None or own not in self._bundle.modules or not is_plain or _is_made_by_a_function(definition.target):
             return None
         options = {option.name: getattr(program.options, option.name) for option in fields(program.options)}
         cost = options.pop("cost")
@@ -82,7 +82,7 @@ class Fingerprints:
         return _digest(parts)
 
     def _module_of_code(self, target: Callable[..., Any]) -> str | None:
-        """Returns the module of a function or class in the bundle; None if it has none, as what `exec` made without a ``__name__``."""
+        """Returns the module of a function or class, as the bundle names it; None of what `exec` made without a ``__name__``."""
         module: Any = target.__module__
         return self._own_name(module) if isinstance(module, str) else None
 

@@ -55,9 +55,9 @@ def run_command(
 def _measure(label: str, target: TargetSpec, pool: Pool, load: Load, *, is_shown: bool) -> RunResult:
     from loadgen.display import Display
     from loadgen.run import run
-    from loadgen.server_figures import StatisticsWatch
+    from loadgen.server_figures import watch_of
 
-    server = StatisticsWatch(target) if target.protocol == "http" else None
+    server = watch_of(target)
     if not is_shown:
         return run(label, target, pool, load, server=server)
     with Display(label, load) as display:

@@ -78,9 +78,9 @@ def comparison_text(comparison: Comparison) -> str:
 
 def _measure(label: str, spec: TargetSpec, pool: Pool, load: Load) -> Callable[[int], RunResult]:
     from loadgen.run import run
-    from loadgen.server_figures import StatisticsWatch
+    from loadgen.server_figures import watch_of
 
-    server = StatisticsWatch(spec) if spec.protocol == "http" else None
+    server = watch_of(spec)
 
     def measure(_: int) -> RunResult:
         return run(label, spec, pool, load, server=server)

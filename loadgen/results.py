@@ -81,12 +81,14 @@ class ServerFigures(msgspec.Struct, frozen=True, kw_only=True):
         device_ms_per_request: For each program, its device time per measured request, in milliseconds.
         speculation: Counts of guesses, by name, of a server that guesses.
         tail: Its slowest 1 %, of a server that explains its requests.
+        no_tail: Why there is no tail; empty if there is one, or it was not asked for.
     """
 
     batch_sizes: dict[str, dict[str, int]] = {}
     device_ms_per_request: dict[str, float] = {}
     speculation: dict[str, float] = {}
     tail: Tail | None = None
+    no_tail: str = ""
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):

@@ -45,7 +45,7 @@ Counted = tuple[dict[tuple[str, int], tuple[int, int]], int, dict[str, float]]
 
 
 class StatisticsWatch:
-    """Asks at the beginning and at the end of the measured time. Reports nothing if the server has no statistics.
+    """Asks at the beginning and at the end of the measured time. Counts nothing if the server has no statistics.
 
     Args:
         spec: The target, over HTTP, with the model whose requests are counted.
@@ -63,10 +63,10 @@ class StatisticsWatch:
 
     def stop(self) -> ServerFigures:
         """Returns what has been counted since: batches, and time in programs per request that the server answered meanwhile."""
-        tail = self._tail(time.monotonic() - self._began_s)
+        tail, no_tail = self._tail(time.monotonic() - self._began_s)
         after = self._ask()
         if self._before is None or after is None:
-            return ServerFigures()
+            return ServerFigures(tail=tail, no_tail=no_tail)
         batches, requests, speculation = after
         sizes: dict[str, dict[str, int]] = defaultdict(dict)
         device_ns: dict[str, int] = defaultdict(int)
@@ -81,6 +81,7 @@ class StatisticsWatch:
             device_ms_per_request={program: ns / _NS_PER_MS / num_requests for program, ns in device_ns.items()},
             speculation={name: value - self._before[2].get(name, 0) for name, value in speculation.items()},
             tail=tail,
+            no_tail=no_tail,
         )
 
     def _client(self) -> httpx.Client:
@@ -89,15 +90,19 @@ class StatisticsWatch:
             base_url=spec.url, headers=spec.headers, timeout=_TIMEOUT_S, trust_env=False, verify=httpx_verify(spec)
         )
 
-    def _tail(self, seconds: float) -> Tail | None:
-        """Returns where the slowest requests of the last seconds spent their time; None if the server does not say."""
+    def _tail(self, seconds: float) -> tuple[Tail | None, str]:
+        """Returns where the slowest requests of the last seconds spent their time, and why that is unknown if it is."""
         query = {"workflow": self._spec.model, "share": "0.01", "seconds": f"{seconds:.3f}"}
         with self._client() as client:
             try:
                 answer = client.get(TAIL, params=query)
-                return msgspec.json.decode(answer.content, type=Tail) if answer.status_code == 200 else None
-            except (httpx.HTTPError, *DECODE_ERRORS):
-                return None
+                if answer.status_code == 200:
+                    return msgspec.json.decode(answer.content, type=Tail), ""
+            except httpx.HTTPError as error:
+                return None, f"the server could not be asked ({TAIL}: {type(error).__name__})"
+            except DECODE_ERRORS:
+                return None, f"the server explains no requests (its answer to {TAIL} is another server's)"
+        return None, _why_refused(answer.status_code)
 
     def _ask(self) -> Counted | None:
         spec = self._spec
@@ -119,6 +124,30 @@ class StatisticsWatch:
             }
             ours = [model.inference_stats.get("success", _Tally()).count for model in models if model.name == spec.model]
             return batches, sum(ours), _speculation(client)
+
+
+def watch_of(target: TargetSpec) -> "StatisticsWatch | UnaskedServer":
+    """Returns what asks a target's server about the measured time."""
+    return StatisticsWatch(target) if target.protocol == "http" else UnaskedServer()
+
+
+class UnaskedServer:
+    """In place of a watch where only HTTP could ask."""
+
+    def start(self) -> None:
+        """Does nothing."""
+
+    def stop(self) -> ServerFigures:
+        """Returns why nothing is known."""
+        return ServerFigures(no_tail="it is asked for only over HTTP")
+
+
+def _why_refused(status: int) -> str:
+    if status in (401, 403):
+        return f"this key may not ask for it ({TAIL} answered {status})"
+    if status in (404, 405):
+        return f"the server explains no requests ({TAIL} answered {status})"
+    return f"{TAIL} answered {status}"
 
 
 def _speculation(client: httpx.Client) -> dict[str, float]:

@@ -64,7 +64,7 @@ def sweep_command(
 ) -> None:
     """Finds the highest rate at which nearly all requests are answered correctly and in time."""
     from loadgen.run import run
-    from loadgen.server_figures import StatisticsWatch
+    from loadgen.server_figures import watch_of
 
     with options.errors_as_one_line():
         if load.arrivals not in (options.ArrivalsKind.POISSON, options.ArrivalsKind.GAMMA, options.ArrivalsKind.CONSTANT):
@@ -77,7 +77,7 @@ def sweep_command(
         target = how.spec(url, model)
         requests = sent.requests(target)
         planned = load.load(options.PaceOptions(rate=start, slo_ms=slo_ms), sent.seed)
-        server = StatisticsWatch(target) if target.protocol == "http" else None
+        server = watch_of(target)
 
         def measure(rate_rps: float) -> RunResult:
             return run(label or model, target, requests, msgspec.structs.replace(planned, rate_rps=rate_rps), server=server)

@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 
-from loadgen.results import PartsResult, Quantiles, RunResult, Tail
+from loadgen.results import PartsResult, Quantiles, RunResult, ServerFigures, Tail, TailStage
 
 _MAX_STAGES = 3
+_MIN_TAIL = 4
+"""Of fewer requests, the slowest are among the typical, the middle half."""
+
 _HEAD = ("", "rate", "p50 ms", "p90 ms", "p99 ms", "max ms", "goodput %", "req/s", "errors", "wrong", "unanswered")
 
 
@@ -92,14 +95,41 @@ def _latencies(quantiles: Quantiles) -> list[str]:
     return [milliseconds(value) for value in (quantiles.p50, quantiles.p90, quantiles.p99, quantiles.max)]
 
 
-def tail_text(tail: Tail) -> str:
-    """Returns where the slowest requests spent more time than typical ones, in one line: at most three stages."""
-    more = [each for each in tail.stages if each.slowest_ms > each.typical_ms][:_MAX_STAGES]
+def tail_text(figures: ServerFigures) -> str:
+    """Returns where the slowest requests spent more time than typical ones, in one line: at most three stages.
+
+    Where that is unknown, the line says why; it is empty if nobody asked.
+    """
+    if why := missing_tail(figures):
+        return f"no tail: {why}"
+    tail = figures.tail
+    if tail is None:
+        return ""
     stages = ", ".join(
-        f"{each.stage} {milliseconds(each.slowest_ms)} ms, typically {milliseconds(each.typical_ms)}" for each in more
+        f"{each.stage} {milliseconds(each.slowest_ms)} ms, typically {milliseconds(each.typical_ms)}"
+        for each in _longer_stages(tail)[:_MAX_STAGES]
     )
-    of_all = f"{tail.num_slowest:,} of {tail.num_requests:,} recorded"
-    return f"the slowest {of_all}, from {milliseconds(tail.from_ms or 0.0)} ms: {stages}"
+    return f"{_slowest_of(tail)}: {stages}"
+
+
+def missing_tail(figures: ServerFigures) -> str:
+    """Returns why nothing can be said of the slowest requests; empty if something can, or nobody asked."""
+    tail = figures.tail
+    if tail is None:
+        return figures.no_tail
+    if not tail.num_slowest:
+        return "the server remembers no request of the measured time"
+    if tail.num_requests < _MIN_TAIL:
+        return f"the server remembers {tail.num_requests} requests of the measured time, too few to compare"
+    return "" if _longer_stages(tail) else f"{_slowest_of(tail)}, took no longer than typical ones in any stage"
+
+
+def _longer_stages(tail: Tail) -> list[TailStage]:
+    return [each for each in tail.stages if each.slowest_ms > each.typical_ms]
+
+
+def _slowest_of(tail: Tail) -> str:
+    return f"the slowest {tail.num_slowest:,} of {tail.num_requests:,} recorded, from {milliseconds(tail.from_ms or 0.0)} ms"
 
 
 def _remarks(results: Sequence[RunResult]) -> list[str]:
@@ -107,8 +137,8 @@ def _remarks(results: Sequence[RunResult]) -> list[str]:
     for result in results:
         most = sorted(result.errors.items(), key=lambda entry: -entry[1])[:5]
         remarks += [f"{result.label}: {number} x {error}" for error, number in most]
-        if result.server.tail is not None and result.server.tail.num_slowest:
-            remarks.append(f"{result.label}: {tail_text(result.server.tail)}")
+        if tail := tail_text(result.server):
+            remarks.append(f"{result.label}: {tail}")
         if result.client_warning:
             remarks.append(f"warning: {result.label}: {result.client_warning}")
     return remarks

@@ -8,7 +8,7 @@ from loadgen.report.courses import Course, course_charts
 from loadgen.report.naming import NamedResult, name_results
 from loadgen.report.parts import details, document, paragraph, section, table, tiles, warning
 from loadgen.results import BranchResult, RunResult
-from loadgen.tables import milliseconds, percent, rate_text
+from loadgen.tables import milliseconds, missing_tail, percent, rate_text
 
 _MAX_BARS = 8
 """More series of bars than this could not be told apart."""
@@ -213,11 +213,15 @@ def _tails(entries: Sequence[NamedResult]) -> str:
     rows = [
         [entry.name, each.stage, milliseconds(each.slowest_ms), milliseconds(each.typical_ms), f"{each.num_caused:,}"]
         for entry in entries
-        if (tail := entry.result.server.tail) is not None
+        if (tail := entry.result.server.tail) is not None and not missing_tail(entry.result.server)
         for each in tail.stages
     ]
     head = ["", "stage", "slowest 1 %, ms", "typical, ms", "cause of"]
-    return section("Where the slowest requests spent their time", table(head, rows)) if rows else ""
+    unknown = [f"{entry.name}: no tail: {why}" for entry in entries if (why := missing_tail(entry.result.server))]
+    if not rows and not unknown:
+        return ""
+    shown = [table(head, rows)] if rows else []
+    return section("Where the slowest requests spent their time", *shown, *(paragraph(why, is_soft=True) for why in unknown))
 
 
 def _errors(entries: Sequence[NamedResult]) -> str:

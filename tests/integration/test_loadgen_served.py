@@ -18,7 +18,7 @@ from loadgen.drawing import draw_pool
 from loadgen.load import Load
 from loadgen.pool import Pool
 from loadgen.run import run
-from loadgen.server_figures import StatisticsWatch
+from loadgen.server_figures import StatisticsWatch, watch_of
 from loadgen.tables import tail_text
 from loadgen.targets.base import TargetSpec
 from loadgen.worker import STOPPED, WorkerPlan
@@ -134,11 +134,37 @@ async def test_the_slowest_of_the_measured_time_are_explained(served: Served) ->
         served.stores[0].take(ended(number, "team", workflow="quadruple"))
     served.stores[0].take(ended(9, "team", duration_ms=100, workflow="quadruple"))
     served.stores[0].take(ended(8, "team", duration_ms=900))
-    tail = (await asyncio.to_thread(watch.stop)).tail
+    figures = await asyncio.to_thread(watch.stop)
+    tail = figures.tail
     assert tail is not None
     assert (tail.num_requests, tail.num_slowest, tail.from_ms) == (21, 1, 100)
-    text = tail_text(tail)
+    text = tail_text(figures)
     assert text.startswith("the slowest 1 of 21 recorded, from 100 ms: engine ")
+
+
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        (404, "the server explains no requests (/tail answered 404)"),
+        (403, "this key may not ask for it (/tail answered 403)"),
+        (200, "the server explains no requests (its answer to /tail is another server's)"),
+        (None, "the server could not be asked (/tail: ConnectError)"),
+    ],
+)
+async def test_a_server_that_explains_nothing_is_named(status: int | None, why: str) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 {status} -\r\ncontent-length: 2\r\nconnection: close\r\n\r\n[]".encode())
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        if status is None:
+            server.close()
+        watch = watch_of(TargetSpec(protocol="http", url=f"http://127.0.0.1:{port}", model="quadruple"))
+        await asyncio.to_thread(watch.start)
+        figures = await asyncio.to_thread(watch.stop)
+    assert tail_text(figures) == f"no tail: {why}"
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,21 @@ async def test_answers_name_their_request_if_its_client_did(stack: Stack, more: 
     assert (both.headers["X-Request-Id"], both.json()["id"]) == ("mine", "mine")
 
 
+async def test_answers_over_grpc_name_their_request_if_its_client_did(stack: Stack) -> None:
+    good = oip_grpc.request("quadruple", {"x": X})
+    mine = oip_grpc.request("quadruple", {"x": X}, request_id="mine")
+    proxy = (("x-request-id", "from-a-proxy"),)
+    async with oip_grpc.connected(stack.grpc_address) as stub:
+        calls = [stub.ModelInfer(good), stub.ModelInfer(good, metadata=proxy), stub.ModelInfer(mine, metadata=proxy)]
+        ids = [(call_id(await call.trailing_metadata()), (await call).id) for call in calls]
+    assert ids == [(None, ""), ("from-a-proxy", ""), ("mine", "mine")], "as by HTTP"
+
+
+def call_id(metadata: Any) -> str | None:
+    """Returns the id in a call's trailing metadata."""
+    return dict(metadata).get("x-request-id")
+
+
 @pytest.mark.parametrize("more", [{}, LARGE], ids=["direct", "asgi"])
 async def test_errors_always_name_their_request(stack: Stack, more: dict[str, str]) -> None:
     found = [await infer(stack, BAD, **more) for _ in range(2)]

@@ -82,6 +82,7 @@ class Http2Call:
         self._is_over = False
         self._encoding = b""
         self.deadline_s: float | None = None
+        self.trailing_metadata: Metadata = ()
         for name, value in headers:
             if name == b"grpc-timeout":
                 self.deadline_s = _deadline_s(value)
@@ -175,6 +176,10 @@ class Http2Call:
     def time_remaining(self) -> float | None:
         """Returns how long the call may still take, in seconds; None without a deadline."""
         return None if self.deadline_s is None else max(0.0, self.deadline_s - time.monotonic())
+
+    def set_trailing_metadata(self, metadata: Metadata) -> None:
+        """Sets what follows a good answer."""
+        self.trailing_metadata = metadata
 
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Metadata = ()) -> NoReturn:
         """Ends the call with a status.

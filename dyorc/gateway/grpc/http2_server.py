@@ -402,7 +402,8 @@ class _Stream:
             if not self.has_begun:
                 self._http2.send_response(self._stream_id, [*_RESPONSE, *trailers_of(grpc.StatusCode.OK)], end_stream=True)
             else:
-                self._http2.send_trailers(self._stream_id, _OK)
+                more = call.trailing_metadata
+                self._http2.send_trailers(self._stream_id, trailers_of(grpc.StatusCode.OK, "", more) if more else _OK)
             self._connection.flush_soon()
         except CallError as error:
             self._connection.refuse(self._stream_id, error, has_begun=self.has_begun)

@@ -32,6 +32,7 @@ from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.request_parameters import priority_in_headers
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import Tenant
+from dyorc.protocol.header_names import REQUEST_ID
 from dyorc.protocol.inference_pb2 import ModelInferRequest
 
 
@@ -93,6 +94,8 @@ class ModelInfer:
                 take=lambda arrays: join_buffers(encode_response(model, request, arrays, steps_of(request, origin))),
             )
         note_written(origin)
+        if arrival.ids.is_given:
+            context.set_trailing_metadata(((REQUEST_ID, arrival.ids.request_id),))
         return answer
 
 

@@ -109,12 +109,13 @@ class Turn:
         swept: Requests in which a restoration may have become unnecessary.
         releasable: Requests that may keep tensors that are no longer needed.
         passed: Parts that a running call has read, each with its request: perhaps nothing needs them now.
+        parked: Replicas that were parked in this turn. That they are ready is old news then.
         touched: Programs, by name, that may form batches because something happened to them.
         queued: Calls with stored inputs that have just been queued, and may have them sent ahead.
     """
 
     __slots__ = (
-        "actions", "ended", "issued", "now_ns", "num_steps", "passed", "postponed", "queued", "ready", "releasable",
+        "actions", "ended", "issued", "now_ns", "num_steps", "parked", "passed", "postponed", "queued", "ready", "releasable",
         "restorations", "restored", "resumed", "runnable", "settled", "swept", "touched",
     )  # fmt: skip
 
@@ -134,6 +135,7 @@ class Turn:
         self.swept: dict[Request, None] = {}
         self.releasable: dict[Request, None] = {}
         self.passed: dict[Cell, Request] = {}
+        self.parked: set[str] = set()
         self.touched: dict[str, None] = {}
         self.queued: list[Call] = []
 
@@ -170,6 +172,7 @@ class Turn:
     def finish(self) -> list[Action]:
         """Returns the actions of the turn and clears them."""
         self.num_steps.clear()  # it would keep requests alive that have ended
+        self.parked.clear()
         actions, self.actions = self.actions, []
         return actions
 

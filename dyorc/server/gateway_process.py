@@ -21,9 +21,10 @@ from dyorc.leader_election.leader_discovery import LeaderDiscovery
 from dyorc.server.cluster_setup import network_of, shared_store
 from dyorc.server.peer_context import PeerContext
 from dyorc.server.request_pipeline import request_pipeline, serve_endpoints
-from dyorc.server.running_server import RunningServer, settle_garbage_collector
+from dyorc.server.running_server import RunningServer
 from dyorc.server.stop_signals import Drain
 from dyorc.store.lease_store import LeaseStore
+from dyorc.system.garbage_collector import settle_garbage_collector
 from dyorc.system.linux_only import require_linux
 from dyorc.telemetry.tracing.tracer import tracing
 from dyorc.transport.cluster_network import NodeNetwork, node_name

@@ -21,10 +21,10 @@ from dyorc.models.offers import ModelKey
 from dyorc.models.registry import ModelRegistry
 from dyorc.models.submission import BeginEpoch
 from dyorc.server.peer_context import PeerContext
-from dyorc.server.running_server import pause_garbage_collector
 from dyorc.server.runtime import for_gateways, in_process, on_ray
 from dyorc.store.opening import shown_name_of
 from dyorc.system import extras
+from dyorc.system.garbage_collector import pause_garbage_collector
 from dyorc.system.linux_only import require_linux
 from dyorc.telemetry.tracing.tracer import TraceOutput
 from dyorc.transport.cluster_network import NodeNetwork

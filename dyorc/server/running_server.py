@@ -1,12 +1,11 @@
-"""A running server, whichever process runs the programs: its addresses, whether it is ready, and how it collects garbage."""
+"""A running server, whichever process runs the programs: its addresses, and whether it is ready."""
 
-import contextlib
-import gc
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from dyorc.gateway.catalog import Catalog
 from dyorc.models.status import StatusBoard
+from dyorc.system.garbage_collector import settle_garbage_collector
 
 
 async def no_complaints() -> Mapping[str, str]:
@@ -47,28 +46,3 @@ async def until_ready(
             latest = await complaints()
         yield latest
     settle_garbage_collector()
-
-
-def settle_garbage_collector() -> None:
-    """Exempts the present objects from collection: they live as long as the process.
-
-    Requests leave no cycles behind (the engine cuts them), so there is little to collect; without this, a tenth of the time went
-    into walking over Ray's half a million objects.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
-
-
-@contextlib.contextmanager
-def pause_garbage_collector() -> Generator[None]:
-    """Pauses the collector while modules are imported, since nearly all their objects stay. With it, importing torch takes an
-    eighth longer.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

@@ -15,8 +15,9 @@ from dyorc.server.cluster_setup import shared_store
 from dyorc.server.peer_context import PeerContext
 from dyorc.server.program_loading import deploy_in_background, head_start, load_targets, run_deployer, run_programs
 from dyorc.server.request_pipeline import request_pipeline, serve_endpoints
-from dyorc.server.running_server import RunningServer, settle_garbage_collector
+from dyorc.server.running_server import RunningServer
 from dyorc.server.stop_signals import Drain, handle_pending_signals
+from dyorc.system.garbage_collector import settle_garbage_collector
 from dyorc.telemetry.histories.history_folder import check_folder
 from dyorc.telemetry.histories.history_recorder import recording_histories
 from dyorc.telemetry.tracing.tracer import tracing

@@ -16,12 +16,13 @@ from dyorc.authoring.user_files import folders_of, is_below
 from dyorc.config import Settings
 from dyorc.errors import DyOrcError, ModuleImportError
 from dyorc.server.peer_context import PeerContext
-from dyorc.server.running_server import RunningServer, pause_garbage_collector
+from dyorc.server.running_server import RunningServer
 from dyorc.server.stop_signals import StopSignals
 from dyorc.supervisor.cell_peers import CellPeers
 from dyorc.supervisor.crash_attribution import FileCrashNotes
 from dyorc.supervisor.tenant_table import TenantTable
 from dyorc.system import malloc, standard_streams
+from dyorc.system.garbage_collector import pause_garbage_collector
 from dyorc.system.json_lines import JsonLineStream, Message
 from dyorc.system.parent_process import die_with
 from dyorc.telemetry import logs

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 import dyorc
 from dyorc.config import EngineConfig, SpeculationConfig
-from dyorc.engine.events import RequestArrived
+from dyorc.engine.events import ReplicaJoined, ReplicasWanted, RequestArrived
 from dyorc.errors import (
     CapacityError,
     DeadlineError,
@@ -140,6 +140,12 @@ class EngineStates(RuleBasedStateMachine):
         if lead_s:
             self.excuses.add(DeadlineError)  # a cold program may be ready too late
         self.world.want(program, num_warm, lead_s)
+
+    @rule(program=programs, num_warm=st.integers(0, 3))
+    def want_while_replicas_announce_themselves(self, program: dyorc.Program, num_warm: int) -> None:
+        said = [ReplicaJoined(replica.replica_id, replica.pool.program.name, replica.node)
+                for replica in self.world.engine.scheduler.replicas.values()]  # fmt: skip
+        self.world.tell(ReplicasWanted(program.name, num_warm, 0.0, ()), *said)
 
     @precondition(lambda self: self.world.in_flight)
     @rule(data=st.data())

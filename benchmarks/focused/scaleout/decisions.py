@@ -25,7 +25,7 @@ from dyorc.models.registry import ModelRegistry
 from dyorc.models.status import StatusBoard
 from dyorc.models.submission import Submission
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.server.running_server import settle_garbage_collector
+from dyorc.system.garbage_collector import settle_garbage_collector
 from dyorc.transport.tensor_path import TensorExchange
 
 _WARM_UP_S = 2.0

@@ -129,6 +129,7 @@ class Parking:
             for call in replica.pool.unbind(replica.process.name):
                 call.wait()
                 self._turn.ended.append(CallUnready(call))
+        self._turn.parked.add(replica.replica_id)
         self._turn.actions.append(ParkReplica(replica.replica_id))
 
     def is_refused(self, call: Call, pool: ReplicaPool) -> bool:

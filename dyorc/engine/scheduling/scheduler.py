@@ -346,9 +346,9 @@ class Scheduler:
     # Replicas
 
     def _replica_joined(self, event: ReplicaJoined) -> None:
-        """Adds a replica that is ready, unless it is known already."""
+        """Adds a replica that is ready, unless it is known already, or has just been parked: it said so before it learns that."""
         pool = self.pools.get(event.program)
-        if pool is None or event.replica_id in self.replicas:
+        if pool is None or event.replica_id in self.replicas or event.replica_id in self._turn.parked:
             return
         replica = Replica(event.replica_id, event.node, pool, self._processor(event))
         self._residents.join(event, replica)

@@ -3,7 +3,7 @@
 import pytest
 
 from dyorc.engine.engine_context import Host
-from dyorc.engine.events import ReplicaLeaving
+from dyorc.engine.events import ReplicaJoined, ReplicaLeaving, ReplicasWanted
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import add_one, increment, increment_twice
 
@@ -25,6 +25,19 @@ def test_an_idle_surplus_replica_is_parked_at_once() -> None:
     assert len(world.parked) == 1
     world.submit(increment, [1, 1])
     assert world.oldest().action.replica_id not in world.parked
+
+
+def test_what_a_replica_said_before_it_was_parked_does_not_bring_it_back() -> None:
+    world = World([add_one])
+    replicas = [world.join(add_one) for _ in range(2)]
+    again = [ReplicaJoined(replica_id, "add_one", "") for replica_id in replicas]
+    world.tell(ReplicasWanted("add_one", 1, 0.0, ()), *again)
+    assert len(world.parked) == 1
+    world.submit_all(increment, [[1, 1], [2, 2]])
+    assert all(batch.action.replica_id not in world.parked for batch in world.in_flight.values())
+    world.finish_all()
+    world.warm(next(iter(world.parked)))
+    assert len(world.engine.scheduler.replicas) == 1, "one is wanted"
 
 
 def test_idle_replicas_go_before_busy_ones() -> None:

@@ -416,10 +416,11 @@ class OverloadedError(CapacityError):
 
 
 class StoreError(CapacityError):
-    """The store of jobs cannot be used now. The text is always the same, because clients read it.
+    """The store of jobs cannot be used now. The text says no more than whether it is full, because clients read it.
 
     Cure:
-        Send again. The operator finds the reason in the server's log (`job_store_down`) and in `dyorc doctor`.
+        Send again. The operator finds the reason in the server's log (`job_store_down`) and in `dyorc doctor`. If its disk is
+        full, the operator has to free some of it: SQLite needs room to delete a job, too.
 
     Attributes:
         detail: Which store it is and what is wrong, for the log. Never sent to clients.
@@ -428,8 +429,8 @@ class StoreError(CapacityError):
     code = "store"
     detail: str = ""
 
-    def __init__(self, detail: str) -> None:
-        super().__init__("the job store cannot be used now")
+    def __init__(self, detail: str, fullness: str = "") -> None:
+        super().__init__("the job store cannot be used now" + (f": {fullness}" if fullness else ""))
         self.detail = detail
 
 

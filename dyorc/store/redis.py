@@ -115,6 +115,9 @@ def _keeping_cancellation() -> Generator[None]:
 
 _log = structlog.get_logger("dyorc.store")
 
+_OUT_OF_MEMORY = "OOM command not allowed"
+"""What Redis says to a write for which it has no room, also from inside a script, where it has no error of its own."""
+
 _JOBS = Path(__file__).with_name("redis_jobs.lua").read_text()
 _LEASES = Path(__file__).with_name("redis_leases.lua").read_text()
 _NOTES = Path(__file__).with_name("redis_notes.lua").read_text()
@@ -215,7 +218,8 @@ class RedisStore:
                 raise self._down(error) from error
 
     def _down(self, error: Exception) -> StoreError:
-        return StoreError(f"the job store {self._place} cannot be used now: {type(error).__name__}: {error}")
+        fullness = "its memory is full; deleted jobs make room" if _OUT_OF_MEMORY in str(error) else ""
+        return StoreError(f"the job store {self._place} cannot be used now: {type(error).__name__}: {error}", fullness)
 
     async def submit(self, job: NewJob, quota: Quota = NO_QUOTA) -> tuple[StoredJob, bool]:
         """See `JobStore.submit`."""

@@ -32,6 +32,9 @@ from dyorc.store.sqlite_schema import NewerSchemaError, give_back, migrate, prep
 T = TypeVar("T")
 
 _BUSY_TIMEOUT_S = 10.0
+_FULL = "its disk is full; even to delete a job there has to be room, so free some of the disk"
+"""It writes what it deletes to its log before it frees anything, and to write the log back the file may have to grow. SQLite's
+option to delete without overwriting (``secure_delete = FAST``) needs less room, but some."""
 _POLL_S = 0.25
 """Interval of checks for jobs that another process has submitted, or whose lease has ended."""
 
@@ -103,7 +106,28 @@ class SqliteStore:
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def _run_all(self, steps: list[Callable[[sqlite3.Connection], Any]]) -> list[StepOutcome]:
-        """Runs all steps in one transaction; one that fails is undone alone."""
+        """Runs all steps in one transaction; one that fails is undone alone.
+
+        If the disk has no room for all of them, the log is begun anew where that is possible, and each is run by itself: a small
+        step fits where a large one does not.
+        """
+        try:
+            return self._run_together(steps)
+        except StoreError as error:
+            if not _is_full(error.__cause__):
+                raise
+        with contextlib.suppress(sqlite3.Error):  # to write back what is in the log, the file may have to grow
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        return [self._run_alone(step) for step in steps]
+
+    def _run_alone(self, step: Callable[[sqlite3.Connection], Any]) -> StepOutcome:
+        try:
+            (outcome,) = self._run_together([step])
+        except StoreError as error:
+            return _raising(error)
+        return outcome
+
+    def _run_together(self, steps: list[Callable[[sqlite3.Connection], Any]]) -> list[StepOutcome]:
         connection = self._connection
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -116,7 +140,8 @@ class SqliteStore:
                     connection.execute("ROLLBACK")
                 raise
         except (sqlite3.Error, OSError) as error:
-            raise StoreError(f"the job store {self.path} cannot be used now: {error}") from error
+            detail = f"the job store {self.path} cannot be used now: {error}"
+            raise StoreError(detail, _FULL if _is_full(error) else "") from error
         return outcomes
 
     def _check_place(self) -> None:
@@ -263,6 +288,10 @@ class SqliteStore:
     async def lease(self, name: str) -> Lease:
         """See `Leases.lease`."""
         return await self._leases.lease(name)
+
+
+def _is_full(error: BaseException | None) -> bool:
+    return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
 
 
 def _raising(error: Exception) -> StepOutcome:

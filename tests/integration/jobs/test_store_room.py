@@ -4,14 +4,17 @@ import asyncio
 from pathlib import Path
 
 import pytest
+import redis
 
-from dyorc.errors import CapacityError, PayloadTooLargeError, TenantLimitError
+from dyorc.errors import CapacityError, PayloadTooLargeError, StoreError, TenantLimitError
 from dyorc.protocol.job_records import JobState
 from dyorc.store.base import RECORD_BYTES, JobError, JobStore, Outcome, Quota
 from dyorc.store.redis import RedisStore
 from dyorc.store.sqlite import SqliteStore
 from tests.deadlines import TIMEOUT_S
 from tests.integration.jobs.stored_jobs import SHORT_S, a_job, claim, claim_one, done, folder_bytes, submit, wait_until_gone
+from tests.redis_server import RedisServer
+from tests.storm.members import SmallFolder
 
 pytestmark = pytest.mark.together
 
@@ -114,3 +117,72 @@ async def test_jobs_that_wait_are_counted_whosever_they_are(store: JobStore) -> 
     assert await store.num_queued() == 1
     await store.release(held, 60.0, is_counted=False)
     assert await store.num_queued() == 2
+
+
+_DISK_BYTES = 16 * 2**20
+_MEGA = bytes(2**20)
+
+
+async def _submit_until_full(store: SqliteStore) -> tuple[list[str], StoreError]:
+    ids: list[str] = []
+    while True:
+        try:
+            ids.append((await store.submit(a_job(_MEGA)))[0].id)
+        except StoreError as error:
+            return ids, error
+
+
+async def test_nothing_is_deleted_on_a_full_disk_and_the_error_says_so() -> None:
+    with SmallFolder(_DISK_BYTES) as folder:
+        if not folder.can_be_full:
+            pytest.skip("only root can make a folder that can be full")
+        async with SqliteStore(folder.path / "jobs.sqlite") as store:
+            reserve = folder.path / "reserve"
+            reserve.write_bytes(6 * _MEGA)
+            ids, refused = await _submit_until_full(store)
+            folder.fill()
+            assert str(refused).endswith(
+                ": its disk is full; even to delete a job there has to be room, so free some of the disk"
+            )
+            with pytest.raises(StoreError, match="its disk is full; even to delete a job there has to be room"):
+                await store.delete("t", ids[0])
+            assert len(await store.page("t", None, 100, "")) == len(ids), "jobs can be read"
+
+            reserve.unlink()
+            await store.delete("t", ids[0])
+            await store.submit(a_job())
+            assert ids[0] not in [job.id for job in await store.page("t", None, 100, "")]
+
+
+async def test_what_fits_on_a_nearly_full_disk_is_not_refused_with_what_does_not() -> None:
+    with SmallFolder(_DISK_BYTES) as folder:
+        if not folder.can_be_full:
+            pytest.skip("only root can make a folder that can be full")
+        async with SqliteStore(folder.path / "jobs.sqlite") as store:
+            reserve = folder.path / "reserve"
+            reserve.write_bytes(bytes(2**18))
+            folder.fill()
+            reserve.unlink()
+            both = asyncio.gather(store.submit(a_job(_MEGA)), store.note("small", b"1"), return_exceptions=True)
+            too_large, noted = await both
+            assert isinstance(too_large, StoreError)
+            assert noted is True
+            assert await store.noted("small") == b"1"
+
+
+async def test_a_full_redis_deletes_jobs(redis_server: RedisServer) -> None:
+    async with RedisStore(redis_server.url) as store:
+        kept = (await store.submit(a_job(_MEGA)))[0]
+        ended = (await store.submit(a_job(_MEGA)))[0]
+        await store.cancel("t", ended.id)
+        with redis.Redis(unix_socket_path=str(redis_server.socket)) as client:
+            client.config_set("maxmemory", "1")
+            try:
+                with pytest.raises(StoreError, match="its memory is full; deleted jobs make room"):
+                    await store.submit(a_job())
+                for job in (kept, ended):
+                    await store.delete("t", job.id)
+            finally:
+                client.config_set("maxmemory", "0")
+        assert await store.page("t", None, 10, "") == []
+        await store.submit(a_job())

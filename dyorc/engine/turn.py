@@ -16,6 +16,7 @@ from dyorc.engine.actions import Action
 from dyorc.engine.model.futures import FAILED, Future, Waiter, fill_all
 from dyorc.engine.model.part_list import Cell, PartList
 from dyorc.engine.model.program_call import Call, CallState
+from dyorc.engine.model.request_context import RequestContext
 from dyorc.engine.model.request_tree import Needer, Request, Restoration
 from dyorc.errors import DeadlineError, DyOrcError
 
@@ -112,11 +113,12 @@ class Turn:
         parked: Replicas that were parked in this turn. That they are ready is old news then.
         touched: Programs, by name, that may form batches because something happened to them.
         queued: Calls with stored inputs that have just been queued, and may have them sent ahead.
+        harmless: Requests that have ended well, though their inputs may have ended another process.
     """
 
     __slots__ = (
-        "actions", "ended", "issued", "now_ns", "num_steps", "parked", "passed", "postponed", "queued", "ready", "releasable",
-        "restorations", "restored", "resumed", "runnable", "settled", "swept", "touched",
+        "actions", "ended", "harmless", "issued", "now_ns", "num_steps", "parked", "passed", "postponed", "queued", "ready",
+        "releasable", "restorations", "restored", "resumed", "runnable", "settled", "swept", "touched",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -138,6 +140,7 @@ class Turn:
         self.parked: set[str] = set()
         self.touched: dict[str, None] = {}
         self.queued: list[Call] = []
+        self.harmless: list[RequestContext] = []
 
     def begin(self, now_ns: int, max_steps: int) -> None:
         """Begins another turn with waiters that earlier ones postponed, of each request as many as it may step in a turn."""
@@ -167,6 +170,7 @@ class Turn:
             or self.releasable
             or self.passed
             or self.queued
+            or self.harmless
         )
 
     def finish(self) -> list[Action]:

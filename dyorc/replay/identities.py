@@ -52,7 +52,7 @@ class Identities:
         if source.call == INPUT:
             return of_input(self._names[source.field], source.views)
         if source.call == CONSTANT:
-            return f"{kept.digest}{list(source.views) or ''}"
+            return f"{kept.digest}{shown_views(source.views)}"
         return of_result(self.of_call(source.call), source.field, source.views)
 
     def of_call(self, number: int) -> str:
@@ -128,9 +128,33 @@ def of_call(program: str, statics: str, arguments: Sequence[str]) -> str:
 
 def of_input(name: str, views: Sequence[Any]) -> str:
     """Returns the identity of an input without bytes, seen through views as JSON."""
-    return f"input {name}{list(views) or ''}"
+    return f"input {name}{shown_views(views)}"
 
 
 def of_result(call: str, field: int, views: Sequence[Any]) -> str:
     """Returns the identity of an output without bytes of a call."""
-    return f"{call}.{field}{list(views) or ''}"
+    return f"{call}.{field}{shown_views(views)}"
+
+
+def shown_views(views: Sequence[Any]) -> str:
+    """Returns views as part of an identity; empty for those that show the whole, as ``x[:]`` and ``x[..., :]`` do.
+
+    The shape is not always known, so ``x[0:3]`` of three rows counts as a part.
+
+    Args:
+        views: As JSON.
+    """
+    parts = [part for part in map(_without_wholes, views) if part]
+    return str(parts) if parts else ""
+
+
+def _without_wholes(view: list[Any]) -> list[Any]:
+    """Returns a view without the dimensions at its end that it takes whole."""
+    end = len(view)
+    while end and (view[end - 1] == "..." or _is_whole(view[end - 1])):
+        end -= 1
+    return view if "..." in view[:end] else view[:end]  # ``x[..., 0, :]`` means the last dimension but one
+
+
+def _is_whole(item: Any) -> bool:
+    return isinstance(item, list) and item[0] in (None, 0) and item[1] is None and item[2] in (None, 1)

@@ -18,7 +18,7 @@ from dyorc.core.arrays import Array, apply_views, inline
 from dyorc.core.tensor import DType, TensorRef
 from dyorc.engine.actions import DispatchBatch
 from dyorc.engine.events import BatchDone, BatchFailed
-from dyorc.replay.identities import Identities, of_call, of_input, of_result
+from dyorc.replay.identities import Identities, of_call, of_input, of_result, shown_views
 from dyorc.replica.batch_results import BatchError
 from dyorc.replica.executor import ProgramExecutor
 from dyorc.replica.resident_table import ResidentRows
@@ -219,7 +219,7 @@ class RecordedResults:
         if not tensor.block:
             return digest_of(apply_views(tensor.data, tensor.views))
         identity = self._placeholders[tensor.block].identity
-        return f"{identity}{[json_of_index(index) for index in tensor.views] or ''}"
+        return f"{identity}{shown_views([json_of_index(index) for index in tensor.views])}"
 
 
 def _own_name(program: Program) -> str:

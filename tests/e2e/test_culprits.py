@@ -15,33 +15,41 @@ from tests.server_process import serving, target
 
 BAD, GOOD = np.full(4, -1, np.float32), np.full(4, 7, np.float32)
 NUM_CELLS = 2
+_MAX_DEATHS = 8
 
 
 @pytest.fixture
 def server() -> Iterator[ServerProcess]:
     """Cells that have crashed of nothing yet."""
-    targets = [target("faulty", "crashing"), target("arithmetic", "quadruple"), "--cells", str(NUM_CELLS)]
+    targets = [
+        target("faulty", "crashing"),
+        target("faulty", "crashing_last"),
+        target("arithmetic", "quadruple"),
+        "--cells",
+        str(NUM_CELLS),
+    ]
     with no_leaks(), serving(targets, in_process=True, DYORC_CELLS__RESTART_DELAY_S="0.1") as found:
         yield found
 
 
-def ask(server: ServerProcess, x: oip.Array) -> httpx.Response:
+def ask(server: ServerProcess, x: oip.Array, model: str = "crashing") -> httpx.Response:
     """Sends a request on a separate connection, so that any cell may get it."""
     body = oip.json_body({"x": x})
-    url = f"{server.url}/v2/models/crashing/infer"
+    url = f"{server.url}/v2/models/{model}/infer"
     with httpx.Client(timeout=TIMEOUT_S, trust_env=False) as client:
         return client.post(url, content=body.content)
 
 
-def repeat_until_refused(server: ServerProcess, x: oip.Array) -> tuple[int, httpx.Response]:
+def repeat_until_refused(server: ServerProcess, x: oip.Array, model: str = "crashing") -> tuple[int, httpx.Response]:
     """Returns how many cells an input has cost, and how it was refused."""
     num_deaths = 0
     while True:
         num_back = server.output.count("is ready again")
         try:
-            return num_deaths, ask(server, x)
+            return num_deaths, ask(server, x, model)
         except httpx.TransportError:
             num_deaths += 1
+            assert num_deaths < _MAX_DEATHS, "it is refused at some time"
             wait_until(lambda before=num_back: server.output.count("is ready again") > before, "it starts again")
 
 
@@ -88,3 +96,12 @@ def test_an_input_that_ends_cells_is_refused_by_all_of_them(server: ServerProces
     assert other_deaths == 2  # now cells note what they run
     assert [neighbour.failures for neighbour in neighbours] == [[]] * len(neighbours)
     assert ask(server, GOOD).status_code == 200
+
+
+def test_a_call_that_crashes_after_others_of_its_request_ran_well_is_refused_too(server: ServerProcess) -> None:
+    bad = np.full(4, 101, np.float32)
+    num_deaths, refused = repeat_until_refused(server, bad, "crashing_last")
+    assert num_deaths == 3, "as if it were the only call"
+    for response in (refused, *(ask(server, bad, "crashing_last") for _ in range(4))):
+        assert (response.status_code, response.json()["code"]) == (500, "suspect_input"), response.text
+    assert ask(server, GOOD, "crashing_last").status_code == 200

@@ -211,6 +211,14 @@ async def crashing(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
     return crashing_program(x)
 
 
+@dyorc.workflow
+async def crashing_last(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
+    """Makes three calls of `crashing_program`, one after the other; only the last segfaults, if the input is above 100."""
+    first = await crashing_program(x)
+    second = await crashing_program(first)
+    return crashing_program(np.where(second > 102, -second, second))
+
+
 crashing_pair_program = crashing_program.with_options(name="crashing_pair_program", num_replicas=2)
 
 

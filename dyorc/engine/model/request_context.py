@@ -69,6 +69,7 @@ class RequestContext(msgspec.Struct, eq=False, gc=False):
         attained_ns: The time that replicas have spent on it, if there is a queue discipline.
         marks: For its first calls, `attained_ns` when they became ready; None without a discipline, or before the first.
         can_be_dropped: Whether the request may be failed because it will be late: it is not answered and has had no effect.
+        tried: Programs of which a call ran alone without harm, because the request's inputs may have ended another process.
     """
 
     order: QueueOrder
@@ -88,6 +89,7 @@ class RequestContext(msgspec.Struct, eq=False, gc=False):
     may_lag: bool = True
     attained_ns: int = 0
     marks: list[tuple[WorkMark, int]] | None = None
+    tried: tuple[str, ...] = ()
 
     def request_info(self) -> RequestInfo:
         """Returns what code may know of the request; always the same object."""

@@ -110,10 +110,29 @@ class RetryPolicy:
         """Clears a suspect call that has run, and frees equal calls that never lost a replica themselves.
 
         Calls count as equal if their requests are: while others of this request wait to be tried, one of them may be the cause.
+        If its inputs ended another process, the cause may also be a call that the request has yet to make: then they are cleared
+        when it has ended (`clear_requests`).
         """
         if any(other.context is call.context for other in pool.suspects.waiting):
             return
+        if self._refusals.is_suspect(call):
+            if pool.program.name not in call.context.tried:
+                call.context.tried = (*call.context.tried, pool.program.name)
+            return
         self._refusals.clear(call)
+        self._free_cleared(pool)
+
+    def clear_requests(self, pools: Mapping[str, ReplicaPool]) -> None:
+        """Clears the inputs of requests that have ended well, and frees equal calls."""
+        harmless, self._turn.harmless = self._turn.harmless, []
+        for context in harmless:
+            self._refusals.clear_request(context)
+            for name in context.tried:
+                if (pool := pools.get(name)) is not None and pool.suspects.waiting:
+                    self._free_cleared(pool)
+                    self._turn.touched[name] = None
+
+    def _free_cleared(self, pool: ReplicaPool) -> None:
         for other in pool.suspects.take_out(lambda call: not call.num_attempts and not self._refusals.is_suspect(call)):
             other.wait()
             other.is_suspect = False

@@ -157,6 +157,8 @@ class Scheduler:
     def drain(self) -> None:
         """Sends every touched program's replicas as many batches as they take."""
         turn = self._turn
+        if turn.harmless:
+            self._retrying.clear_requests(self.pools)
         for process in self.processes.by_name.values():
             self._parking.park_surplus(process)
         pools = [self.pools[name] for name in turn.touched if name in self.pools]

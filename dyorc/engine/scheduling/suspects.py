@@ -14,6 +14,7 @@ from typing import TypeVar
 from dyorc.engine.engine_context import EngineContext, Key, KnownInputs
 from dyorc.engine.events import SuspectsReported
 from dyorc.engine.model.program_call import Call
+from dyorc.engine.model.request_context import RequestContext
 from dyorc.engine.scheduling.queues import CallQueue
 from dyorc.errors import SuspectInputError
 
@@ -174,8 +175,12 @@ class Refusals:
         key = _key(call)
         if key is not None:
             self._losses.drop(key)
-            if self._crash_suspects.suspects.num_of:
-                self._crash_suspects.suspects.drop(key)
+
+    def clear_request(self, context: RequestContext) -> None:
+        """Clears the inputs of a request that has ended well, for the programs that it has tried."""
+        for name in context.tried:
+            self._losses.drop((name, context.identity))
+            self._crash_suspects.suspects.drop((name, context.identity))
 
     def add(self, call: Call, reason: str) -> SuspectInputError:
         """Refuses the inputs of a call from now on. Returns the error for its caller."""

@@ -238,6 +238,8 @@ class RequestLifecycle:
         if (observer := self._host.observer) is not None:
             observer.ended(request.request_id, self._turn.now_ns)
         root = request.root
+        if request.context.tried and root is not None and root.future.error is None:
+            self._turn.harmless.append(request.context)
         if (keeper := request.context.keeper) is not None:
             keeper.keep(request)
         if request.failed_effects:

@@ -407,3 +407,28 @@ def test_batches_name_their_inputs_while_the_engine_is_warned() -> None:
     world.advance(601)
     world.submit(increment, [1, 0], identity="a")
     assert world.oldest().action.inputs == ()
+
+
+def test_a_call_that_follows_others_of_its_request_is_tried_alone_too() -> None:
+    @dyorc.workflow
+    async def in_a_row(x: Vector) -> Vector:
+        first = await add_one(x)
+        second = await add_one(first)
+        return add_one(second)
+
+    world = World([add_one], EngineConfig(hold=False))
+    world.join(add_one)
+    world.tell(warned(world, suspects=[5]))
+    request = world.submit(in_a_row, [5, 0], identity=5)
+    equal = world.submit(in_a_row, [5, 0], identity=5)
+    seen: list[tuple[int, bool]] = []
+    while world.in_flight:
+        batch = world.oldest()
+        seen.append((batch.size, batch.action.is_suspect))
+        world.finish(batch)
+    world.result(request)
+    world.result(equal)
+    assert seen[:3] == [(1, True)] * 3, "the last may be the one that ended the other process"
+    assert all(is_suspect for _, is_suspect in seen[:5]), "no call of an equal request is free before one has ended well"
+    world.submit(increment, [5, 0], identity=5)
+    assert not world.oldest().action.is_suspect

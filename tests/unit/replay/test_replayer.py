@@ -1,7 +1,7 @@
 """Replays of histories on other versions: what is the same, what is different, and what runs."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from jaxtyping import Float
 import dyorc
 from dyorc.authoring.workflow import Workflow
 from dyorc.errors import WorkflowError
+from dyorc.replay.identities import shown_views
 from dyorc.telemetry.histories.history_files import read_histories
 from tests.unit.replay.histories import (
     Vector,
@@ -272,6 +273,58 @@ async def test_values_that_are_not_kept_pass_through(tmp_path: Path) -> None:
     run = tried(looking, histories, run_programs=True)
     assert run.num_not_replayed == {"it needs the value of input x, which is not in the history": 1}
     assert ran == []
+
+
+async def test_a_large_value_through_a_view_of_the_whole_is_the_same(tmp_path: Path) -> None:
+    def flow_of(view: Callable[[Any], Any]) -> Workflow:
+        @workflow_like("viewed")
+        async def flow(x: Vector) -> Vector:
+            return halve(view(double(view(x))))
+
+        return flow
+
+    histories = await recorded(flow_of(lambda ref: ref), tmp_path, [SMALL], max_value_bytes=0)
+    for whole in (np.s_[:], np.s_[...], np.s_[..., :], np.s_[0:], np.s_[::1]):
+        assert tried(flow_of(lambda ref, whole=whole: ref[whole]), histories).num_same == 1, whole
+    assert tried(flow_of(lambda ref: ref[:][:]), histories).num_same == 1
+    assert tried(flow_of(lambda ref: ref[1:]), histories).more_calls == {"double": 1, "halve": 1}
+    assert tried(flow_of(lambda ref: ref[::-1]), histories).more_calls == {"double": 1, "halve": 1}
+
+
+@pytest.mark.parametrize(
+    ("views", "shown"),
+    [
+        ([], ""),
+        ([["..."], [[None, None, None], [0, None, 1]]], ""),
+        ([[0, [None, None, None]]], "[[0]]"),
+        ([["...", 0, [None, None, None]]], "[['...', 0, [None, None, None]]]"),
+        ([[[None, None, None], 0]], "[[[None, None, None], 0]]"),
+        ([[None, "..."]], "[[None]]"),
+    ],
+)
+def test_only_views_of_the_whole_are_left_out(views: list[Any], shown: str) -> None:
+    assert shown_views(views) == shown
+
+
+async def test_answers_are_compared_as_numbers(tmp_path: Path) -> None:
+    def flow_of(zero: float) -> Workflow:
+        @workflow_like("signed")
+        async def flow(x: Vector) -> Vector:
+            return (await double(x)) * np.float32(zero)
+
+        return flow
+
+    def passing(zero: float) -> Workflow:
+        @workflow_like("passing")
+        async def flow(x: Vector) -> Vector:
+            return halve(np.full(2, zero, np.float32))
+
+        return flow
+
+    histories = await recorded(flow_of(0.0), tmp_path / "answers", [SMALL])
+    assert tried(flow_of(-0.0), histories).num_same == 1
+    passed = await recorded(passing(0.0), tmp_path / "arguments", [SMALL])
+    assert tried(passing(-0.0), passed).more_calls == {"halve": 1}, "a program may tell them apart"
 
 
 async def test_large_constants_are_known_by_their_digest(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ The class says what happened; the attributes say what to do about it:
     |  `- CheckpointError         a checkpoint is not whole, or of another model
     |- PlanRunError            a rank that ran a plan raised, died or did not go on; all others have ended, too
     |- ConfigurationError         a setting, or a file that it names, cannot be used; raised when the server starts
-    |  `- MissingLibraryError        ... because a library is not installed (also an ImportError)
+    |  |- MissingLibraryError        ... because a library is not installed (also an ImportError)
+    |  `- MissingDeviceError         ... because a device is not there
     |- LeadLostError              another orchestrator leads the group now; ends the process
     |- LaunchError                Ray, which runs the programs, could not be started; raised when the server starts
     |- ClientError                the request is wrong, sending it again will not help
@@ -182,6 +183,17 @@ class ConfigurationError(DyOrcError, ValueError):
     """
 
     code = "configuration"
+
+
+class MissingDeviceError(ConfigurationError):
+    """A device that a program declares is not there. Requests for the program fail with `ProgramLoadError`, which names this.
+
+    Cure:
+        Declare a device that the process has. On Ray, a replica sees only those of its `ray_actor_options={"num_gpus": 1}`, and
+        counts them from 0.
+    """
+
+    code = "missing_device"
 
 
 class MissingLibraryError(ConfigurationError, ImportError):

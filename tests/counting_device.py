@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from dyorc.core.arrays import Array, numpy_to_torch, torch_to_numpy
 from dyorc.devices import known_devices
-from dyorc.errors import ConfigurationError, TransportError
+from dyorc.errors import MissingDeviceError, TransportError
 from dyorc.testing.leftovers import own_name
 
 _HOST_READS = {
@@ -237,7 +237,7 @@ def counting_devices(total_bytes: int = 2**30, kind: str = "counting", num: int 
 
     def make(index: int) -> CountingDevice:
         if index >= num:
-            raise ConfigurationError(f"there is no device {kind}:{index}; there are {num}")
+            raise MissingDeviceError(f"there is no device {kind}:{index}; there are {num}")
         devices[index] = CountingDevice(index, total_bytes)
         return devices[index]
 

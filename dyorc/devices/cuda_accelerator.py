@@ -7,7 +7,8 @@ from typing import Any
 
 from dyorc.core.arrays import Array, numpy_to_torch, torch_to_numpy
 from dyorc.devices.cuda_driver import CudaDriver
-from dyorc.errors import ConfigurationError
+from dyorc.errors import MissingDeviceError
+from dyorc.system.extras import missing_library
 
 _NUM_WARMUPS = 3
 """Runs before a graph is recorded, as torch's documentation advises."""
@@ -81,17 +82,18 @@ class CudaAccelerator:
         index: Its number among them.
 
     Raises:
-        ConfigurationError: If torch is missing, or sees no such device.
+        MissingLibraryError: If torch is missing.
+        MissingDeviceError: If torch sees no such device.
     """
 
     def __init__(self, index: int) -> None:
         try:
             self._torch: Any = importlib.import_module("torch")
         except ImportError as error:
-            raise ConfigurationError(f"device cuda:{index} needs torch: pip install 'dyorc-core[torch]'") from error
+            raise missing_library("torch", "torch", f"device cuda:{index}") from error
         num_devices = self._torch.cuda.device_count() if self._torch.cuda.is_available() else 0
         if index >= num_devices:
-            raise ConfigurationError(
+            raise MissingDeviceError(
                 f"there is no device cuda:{index}; torch sees {num_devices} in this process (on Ray, a replica sees those of its "
                 f'ray_actor_options={{"num_gpus": 1}})'
             )

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from dyorc.devices.accelerator import Accelerator
 from dyorc.devices.cuda_accelerator import CudaAccelerator
-from dyorc.errors import ConfigurationError
+from dyorc.errors import MissingDeviceError
 
 HOST = "cpu"
 """The host's memory, which is no device of its own."""
@@ -21,13 +21,13 @@ def accelerator_named(name: str | None) -> Accelerator | None:
     """Returns the device of a name such as ``cuda`` (the first one) or ``cuda:1``; None for the host: ``cpu``, or None.
 
     Raises:
-        ConfigurationError: If there is no such device in this process.
+        MissingDeviceError: If there is no such device in this process.
     """
     kind, _, index = (name or HOST).partition(":")
     if kind == HOST:
         return None
     if kind not in KINDS:
-        raise ConfigurationError(f"device {name!r} is of no known kind; expected {HOST!r} or one of {sorted(KINDS)}")
+        raise MissingDeviceError(f"device {name!r} is of no known kind; expected {HOST!r} or one of {sorted(KINDS)}")
     full_name = f"{kind}:{index or 0}"
     with _lock:  # one object for each device: it owns a stream
         if full_name not in _devices:

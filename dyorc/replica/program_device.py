@@ -40,7 +40,8 @@ class ProgramDevice:
         """Returns the device that a program declares; None if that is the host.
 
         Raises:
-            ConfigurationError: If there is no such device in this process, or none of its tensors are torch's.
+            MissingDeviceError: If there is no such device in this process.
+            ConfigurationError: If none of its tensors are torch's.
         """
         accelerator = accelerator_named(program.options.device)
         if accelerator is None:

@@ -46,7 +46,7 @@ from dyorc.engine.scheduling.retrying import RetryPolicy, fail
 from dyorc.engine.scheduling.speculation_policy import GuessAppraiser, SpeculationPolicy
 from dyorc.engine.scheduling.suspects import Refusals
 from dyorc.engine.timers import Timer, TimerKind
-from dyorc.engine.turn import CallLate
+from dyorc.engine.turn import CallDeferred, CallLate
 from dyorc.errors import CapacityError, DyOrcError, NotDeployedError, ProgramLoadError
 
 
@@ -222,7 +222,10 @@ class Scheduler:
             trace.queued_ns = trace.queued_ns or now_ns
             trace.was_cold = trace.was_cold or not pool.replicas
             trace.num_waiting = pool.queue.size
-        if call.is_guess:
+        if call.is_guess and self._crash_suspects.is_warned and self._refusals.is_suspect(call):
+            call.guess()
+            self._turn.ended.append(CallDeferred(call))  # if it crashed as a guess, nobody would know that it was tried
+        elif call.is_guess:
             order = call.context.order
             call.order = QueueOrder(-round(1000 * call.segment.probability()), order.due_ns, order.deadline_ns, 0)
             (pool.guesses_of(call) if call.process else pool.guesses).add(call)

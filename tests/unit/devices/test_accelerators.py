@@ -7,12 +7,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from jaxtyping import Float
 
+import dyorc
 from dyorc.core.arrays import same_array
 from dyorc.devices.accelerator import Accelerator
 from dyorc.devices.device_rows import DeviceRows
 from dyorc.devices.known_devices import accelerator_named
-from dyorc.errors import ConfigurationError
+from dyorc.errors import MissingDeviceError, ProgramLoadError
 from tests.counting_device import OutOfCountingMemoryError, counting_devices
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device here")
@@ -95,5 +97,19 @@ def test_torch_says_that_a_gpu_has_no_memory() -> None:
 
 
 def test_a_gpu_that_is_not_there_is_named() -> None:
-    with pytest.raises(ConfigurationError, match="there is no device cuda:999; torch sees"):
+    with pytest.raises(MissingDeviceError, match="there is no device cuda:999; torch sees"):
         accelerator_named("cuda:999")
+
+
+def test_requests_for_a_program_whose_device_is_not_there_say_so_and_are_not_sent_again() -> None:
+    @dyorc.program(device="cuda:999")
+    def far(x: Float[torch.Tensor, "batch n"]) -> Float[torch.Tensor, "batch n"]:
+        return x
+
+    @dyorc.workflow
+    async def flow(x: Float[torch.Tensor, " n"]) -> Float[torch.Tensor, " n"]:
+        return far(x)
+
+    with pytest.raises(ProgramLoadError, match="program 'far' failed: MissingDeviceError: there is no device cuda:999") as raised:
+        dyorc.run(flow, x=[1.0])
+    assert not raised.value.retryable

@@ -15,6 +15,9 @@ from dyorc.errors import EffectLostError, SuspectInputError
 from tests.unit.engine.dispatched import Dispatched
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import Vector, add_one, double, increment, put, send
+from tests.unit.engine.speculative_world import BAD as GUARDED_BAD
+from tests.unit.engine.speculative_world import GOOD as GUARDED_GOOD
+from tests.unit.engine.speculative_world import guarded, world_with
 
 SEGFAULT = "its process was killed by signal 11, SIGSEGV"
 KILLED = "its process was killed by signal 9, SIGKILL"
@@ -432,3 +435,20 @@ def test_a_call_that_follows_others_of_its_request_is_tried_alone_too() -> None:
     assert all(is_suspect for _, is_suspect in seen[:5]), "no call of an equal request is free before one has ended well"
     world.submit(increment, [5, 0], identity=5)
     assert not world.oldest().action.is_suspect
+
+
+@pytest.mark.parametrize("x", [GUARDED_GOOD, GUARDED_BAD], ids=["right", "wrong"])
+def test_a_suspect_call_is_not_guessed(x: list[float]) -> None:
+    world = world_with()
+    until_ns = world.now_ns + 600 * 10**9
+    world.tell(SuspectsReported([SuspectInput("double", 5, "", until_ns)]))
+    request = world.submit(guarded, x, identity=5)
+    assert world.batches(double) == []
+    other = world.submit(guarded, x, identity=6)
+    assert len(world.batches(double)) == 1, "only what is not suspect"
+    while world.in_flight:
+        batch = world.oldest()
+        assert batch.size == 1 or not batch.action.is_suspect
+        world.finish(batch)
+    assert world.result(request).tolist() == world.result(other).tolist()
+    world.check_nothing_is_left()

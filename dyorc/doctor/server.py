@@ -32,7 +32,7 @@ def check_server(subject: Subject) -> Iterator[Finding]:
         with _get(subject, "/v2") as answer:
             server = json.load(answer)
             date = answer.headers.get("date", "")
-    except (OSError, ValueError) as problem:
+    except (OSError, ValueError, RecursionError) as problem:
         yield error(
             f"{subject.url} does not answer as a server of models does: {_reason(problem)}",
             "is it started, on that port, with http or https as in the address?",

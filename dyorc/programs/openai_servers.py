@@ -77,7 +77,7 @@ def openai(
 def _read_event(data: str, label: str) -> Any:
     try:
         return json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ExecutionError(f"{label} is {data.strip()[:80]!r}, which is no JSON: {error}") from error
 
 

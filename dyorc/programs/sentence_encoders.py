@@ -80,5 +80,5 @@ def _minilm(owner: str) -> Path:
 def _read(owner: str, path: Path) -> dict[str, Any]:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DefinitionError(f"{owner}: {path} cannot be read as JSON: {error}") from error

@@ -123,7 +123,7 @@ def environment_layer(environment: Mapping[str, str] = os.environ) -> SettingsLa
     source = EnvSettingsSource(_Variables)
     try:
         values = source()
-    except SettingsError as error:
+    except (SettingsError, RecursionError) as error:  # lists in lists, thousands of them
         raise ConfigurationError(_unreadable(source) or f"the environment cannot be read: {error}, expected JSON") from error
     return SettingsLayer(values, _place)
 
@@ -135,7 +135,7 @@ def _unreadable(source: EnvSettingsSource) -> str:
         source.env_vars = {name: value}
         try:
             source()
-        except SettingsError:
+        except (SettingsError, RecursionError):
             path = next((path for path in SETTINGS if _name(path) == name.upper()), ())
             shown = "not shown" if value is None or is_secret(path) else repr(value[:_MAX_SHOWN])
             is_list = path in SETTINGS and not SETTINGS[path].is_section

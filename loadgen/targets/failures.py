@@ -26,7 +26,7 @@ def failure_text(body: bytes) -> str:
     """Returns the code and the text of an error as servers write it; empty if there is none."""
     try:
         content = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         content = None
     if isinstance(content, dict):
         code, reason = content.get("code"), content.get("error") or content.get("detail") or ""

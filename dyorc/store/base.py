@@ -11,7 +11,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import msgspec
 
@@ -113,7 +113,7 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     state: JobState
     created_s: float
     ttl_s: float
-    num_attempts: int
+    num_attempts: Annotated[int, msgspec.Meta(ge=0, le=2**31)]
     terms: str = ""
     webhook: str = ""
     started_s: float | None = None

@@ -11,7 +11,8 @@ lease was released: within one turn, a row may be released before its neighbour 
 
 Leases on blocks that are not known are counted, too. A gateway whose connection broke comes back with the same blocks, as
 inputs of the requests that it submits again, and batches may still read them for the requests of before: if their leases were
-forgotten, the end of such a batch would free a block that the new request needs.
+forgotten, the end of such a batch would free a block that the new request needs. Who began to read before may also find that
+it cannot: of a block that is back, as many losses are not believed as it had leases then.
 
 A block that its holder does not have, or that could not be read from it, is *lost*: no reader is sent there. It is freed like
 the others, because its holder is alive and may have it after all.
@@ -39,6 +40,7 @@ class BlockLeases:
         counts: Leases on each known block.
         absent_counts: Leases on each block that is not known.
         lost: Known blocks that cannot be read.
+        doubts: How many losses of a block, which is back, are not believed.
         unleased: Blocks that have lost their last lease in this turn; some may have one again.
         evicted: Blocks that were dropped though they were leased.
     """
@@ -47,6 +49,7 @@ class BlockLeases:
         self.counts: dict[BlockId, int] = {}
         self.absent_counts: dict[BlockId, int] = {}
         self.lost: set[BlockId] = set()
+        self.doubts: dict[BlockId, int] = {}
         self.holders = {"", ON_DEVICE}
         self.unleased: dict[BlockId, None] = {}
         self.evicted: list[BlockId] = []
@@ -60,6 +63,8 @@ class BlockLeases:
                 count = self.counts.get(block)
                 if count is None:
                     count = self.absent_counts.pop(block, 0)
+                    if count:
+                        self.doubts[block] = count
                 self.counts[block] = count + 1
             else:
                 self._acquire_absent(block)
@@ -150,9 +155,16 @@ class BlockLeases:
 
     def lose(self, blocks: Iterable[BlockId]) -> bool:
         """Marks blocks as lost. Returns whether any was not lost before. Blocks of the orchestrator are never lost."""
-        known = {block for block in blocks if block[0] and self.is_there(block)}
+        known = {block for block in blocks if block[0] and self.is_there(block) and not self._is_doubted(block)}
         self.lost |= known
         return bool(known)
+
+    def _is_doubted(self, block: BlockId) -> bool:
+        """Returns whether a loss may be one of before the block's holder came back."""
+        num_doubts = self.doubts.pop(block, 0)
+        if num_doubts > 1:
+            self.doubts[block] = num_doubts - 1
+        return num_doubts > 0
 
     def evict(self, block: BlockId) -> None:
         """Frees a block that its readers need, but have made again. Nothing may be reading it."""
@@ -179,6 +191,7 @@ class BlockLeases:
         if count := self.counts.pop(block):
             self.absent_counts[block] = count
         self.lost.discard(block)
+        self.doubts.pop(block, None)
         self.unleased.pop(block, None)
 
     # Releases

@@ -128,6 +128,32 @@ def test_a_gateway_that_comes_back_keeps_inputs_that_batches_of_before_still_rea
     world.check_nothing_is_left()
 
 
+def test_a_gateway_that_comes_back_has_its_inputs_though_a_batch_of_before_could_not_read_them() -> None:
+    world = world_with(add_one, is_storing=True)
+    world.gateway_joins("gateway")
+    event = world.arrival(increment, [0, 0], holder="gateway")
+    world.tell(event)
+    batch = world.oldest()
+    (again,) = world.gateway_returns("gateway", [event])
+    world.lose_inputs(batch)  # its arena was closed for a moment
+    world.finish_all()
+    assert np.array_equal(world.result(again.request_id), [1, 1])
+    world.check_nothing_is_left()
+
+
+def test_a_loss_is_believed_that_comes_after_all_readers_of_before() -> None:
+    leases = BlockLeases()
+    leases.holder_joined("a")
+    leases.acquire_new([("a", 1)])
+    leases.holder_left("a")
+    leases.holder_joined("a")
+    leases.acquire_new([("a", 1)])
+    assert not leases.lose([("a", 1)]), "the reader of before says so"
+    assert leases.is_there(("a", 1))
+    assert leases.lose([("a", 1)])
+    assert not leases.is_there(("a", 1))
+
+
 def test_a_value_that_is_being_fetched_is_held_though_its_request_was_cancelled() -> None:
     world = world_with(add_one, double, is_fetching=False)
     world.submit(cascade, [0, 0])

@@ -38,7 +38,12 @@ def replay(
         bool, typer.Option("--run-programs", help="Run programs for calls that no record has; never those with an effect.")
     ] = False,
     tolerance: Annotated[
-        float, typer.Option(min=0, callback=finite, help="Floats of answers may differ by this part of the recorded one.")
+        float,
+        typer.Option(
+            min=0,
+            callback=finite,
+            help="Floats of answers may differ by this part of the recorded one, and near 0 by a thousandth of this.",
+        ),
     ] = 0.0,
     examples: Annotated[int, typer.Option(min=0, help="So many of the different requests are named.")] = 5,
     as_json: AsJson = False,

@@ -7,16 +7,19 @@ thread.
 import heapq
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Self
 
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import Signature, StaticSpec, StaticValue
+from dyorc.authoring.spec import TensorSpec
 from dyorc.authoring.workflow import Workflow, as_model
 from dyorc.config import EngineConfig, SpeculationConfig
+from dyorc.core.arrays import inline
 from dyorc.core.request import NO_DEADLINE_NS, RequestFacts, Terms
+from dyorc.core.tensor import TensorRef
 from dyorc.engine.actions import Action, AnswerRequest, DispatchBatch, FailRequest, FetchValue, SetTimer
 from dyorc.engine.engine import Engine
 from dyorc.engine.engine_context import Host
@@ -37,7 +40,7 @@ from dyorc.replay.identities import complete
 from dyorc.replay.recorded_results import LoadedPrograms, MissingValueError, RecordedResults
 from dyorc.replay.replay_scheduler import ReplayScheduler
 from dyorc.telemetry.histories.history import RequestHistory
-from dyorc.telemetry.histories.journal_reader import JournalReader
+from dyorc.telemetry.histories.journal_reader import JournalReader, default_of_input
 
 _CONFIG = EngineConfig(hold=False, max_determinism_checks=2**62, speculation=SpeculationConfig(enabled=False))
 """Each workflow is run a second time against its journal, which shows whether it is deterministic."""
@@ -131,7 +134,7 @@ class Replayer:
         results = RecordedResults(history, self._programs)
         journal = _Journal(history.request_id)
         signature = self._workflow.signature
-        inputs = tuple([results.input(spec.name) for spec in signature.inputs])
+        inputs = tuple([_input_of(spec, history, results) for spec in signature.inputs])
         statics = tuple([_static_of(spec, history) for spec in signature.statics])
         try:
             signature.check_inputs(inputs)
@@ -225,9 +228,22 @@ class _Journal:
             self.history = reader.read(self._request_id, self._error, self.ended_ns)
 
 
+def _input_of(spec: TensorSpec, history: RequestHistory, results: RecordedResults) -> TensorRef:
+    default = default_of_input(spec)
+    if default is not None and _is_unsent(spec.name, history.inputs, history):
+        return inline(default)
+    return results.input(spec.name)
+
+
 def _static_of(spec: StaticSpec, history: RequestHistory) -> StaticValue:
     value: StaticValue = spec.default
-    return history.statics.get(spec.name, value)
+    has_default = value is not inspect.Parameter.empty
+    return value if has_default and _is_unsent(spec.name, history.statics, history) else history.statics[spec.name]
+
+
+def _is_unsent(name: str, values: Container[str], history: RequestHistory) -> bool:
+    """Returns whether the version's default is what a request has, as far as is known."""
+    return name not in values or name in history.defaults
 
 
 def _refusal(history: RequestHistory, workflow: Workflow) -> str:
@@ -245,7 +261,7 @@ def _refusal(history: RequestHistory, workflow: Workflow) -> str:
             return f"program {program.name!r} of the version keeps residents"
     signature = workflow.signature
     for spec in signature.inputs:
-        if spec.name not in history.inputs:
+        if spec.name not in history.inputs and default_of_input(spec) is None:
             return f"the version needs an input {spec.name!r}, which the history does not have"
     for spec in signature.statics:
         if spec.name in history.redacted:

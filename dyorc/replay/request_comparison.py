@@ -103,7 +103,8 @@ def compare(recorded: RequestHistory, replayed: ReplayedRequest, specs: Sequence
 
     Args:
         specs: The outputs of the version.
-        tolerance: Floats of two answers are the same if they differ by no more than this part of the first.
+        tolerance: Floats of two answers are the same if they differ by no more than this part of the first, and a thousandth of
+            this more, for what is near 0.
     """
     before = Identities(recorded)
     now = Identities(replayed.history, before)

@@ -136,6 +136,8 @@ class RequestHistory(msgspec.Struct, omit_defaults=True):
         duration_ms: From its arrival at the engine to its answer.
         inputs: Its tensors by name, in the order of the workflow's parameters.
         statics: Its other parameters, by name.
+        defaults: Names of the inputs and parameters that have the values of their defaults. Whether their clients sent them is
+            unknown; in a replay they have the defaults of the other version.
         redacted: Names of the inputs and parameters whose values are missing.
         headers: Those that its code could see.
         calls: In the order of the journal; those of a workflow that it called stand where that was called.
@@ -151,6 +153,7 @@ class RequestHistory(msgspec.Struct, omit_defaults=True):
     duration_ms: float
     inputs: dict[str, KeptTensor] = {}
     statics: dict[str, StaticValue] = {}
+    defaults: tuple[str, ...] = ()
     redacted: tuple[str, ...] = ()
     tenant: str = ""
     priority: int = 0

@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Iterator
 from typing import Any
 
+from dyorc.authoring.spec import TensorSpec, ValueSpec
 from dyorc.core.arrays import Array, apply_views
 from dyorc.core.tensor import DType, Index, TensorRef
 from dyorc.engine.model.futures import FAILED, READY, Argument, Future
@@ -24,6 +25,7 @@ from dyorc.telemetry.histories.history import (
     KeptTensor,
     RequestHistory,
     TensorSource,
+    digest_of,
     digest_of_statics,
     json_of_index,
     text_of_outcome,
@@ -76,6 +78,7 @@ class JournalReader:
             duration_ms=_ms(ended_ns - self._request.arrived_ns),
             inputs=inputs,
             statics=self._statics(),
+            defaults=tuple([name for name in self._defaults() if name not in self._redacted]),
             redacted=self._redacted,
             tenant=context.tenant,
             priority=context.terms.priority,
@@ -99,6 +102,21 @@ class JournalReader:
         specs = self._root.callee.signature.statics
         values = zip(specs, self._root.statics, strict=True)
         return {spec.name: value for spec, value in values if spec.name not in self._redacted}
+
+    def _defaults(self) -> Iterator[str]:
+        """Yields the names of inputs and parameters whose values equal their defaults."""
+        signature = self._root.callee.signature
+        for spec, argument in zip(signature.inputs, self._root.arguments, strict=True):
+            default = default_of_input(spec)
+            if (
+                default is not None
+                and (array := _array_of(argument.future, 0)) is not None
+                and digest_of(array) == digest_of(default)
+            ):
+                yield spec.name
+        for spec, value in zip(signature.statics, self._root.statics, strict=True):
+            if repr(value) == repr(spec.default):  # 1 is not 1.0, and NaN is NaN
+                yield spec.name
 
     def _call(self, call: Call) -> HistoryCall:
         program, future = call.callee, call.future
@@ -206,6 +224,11 @@ def _refusal(root: Task, calls: list[Call], request: Request) -> str:
 def _has_run(call: Call) -> bool:
     """Returns whether a call was sent to a replica; if not, its error came from its inputs, and comes again."""
     return call.trace is not None and bool(call.trace.batches)
+
+
+def default_of_input(spec: TensorSpec) -> Array | None:
+    """Returns the value that an input has if clients do not send it; None if they have to."""
+    return spec.default_array if isinstance(spec, ValueSpec) else None
 
 
 def _array_of(future: Future, field: int) -> Array | None:

@@ -9,6 +9,9 @@ import pytest
 PROGRAM = """
 import os, signal, sys
 
+if signal.getsignal({number}) is signal.SIG_IGN:  # as under nohup
+    signal.signal({number}, signal.SIG_DFL)
+
 class Interrupting:
     def find_spec(self, name, path=None, target=None):
         if name == {imported!r}:

@@ -180,12 +180,13 @@ class StatusUpdate(msgspec.Struct, frozen=True, array_like=True, tag=23):
 
 
 class AnswerMessage(msgspec.Struct, frozen=True, array_like=True, tag=24):
-    """Orchestrator: the answer. If any of it is stored, send `AnswerRead` once you have read it."""
+    """Orchestrator: the answer. If any of it is stored, or effects follow, send `AnswerRead` once you have read it."""
 
     request_id: int
     columns: tuple[ColumnHeader, ...]
     holders: tuple[TensorHolder, ...] = ()
     story: dict[str, Any] | None = None
+    effects_follow: bool = False
 
 
 class PartMessage(msgspec.Struct, frozen=True, array_like=True, tag=25):

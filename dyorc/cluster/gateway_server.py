@@ -301,7 +301,11 @@ class GatewayServer:
     # To gateways: a `RequestOwner`
 
     def answer(self, action: AnswerRequest) -> None:
-        """Sends an answer; its bytes stay where they are until its gateway has read them."""
+        """Sends an answer; its bytes stay where they are until its gateway has read them.
+
+        Effects that follow are announced like others until the gateway says that it has the answer. If it goes before, it may
+        submit the request again, so they must not happen.
+        """
         request = self._sessions.request_of(action.request_id)
         is_stored = has_stored(action.tensors)
         if request is None:
@@ -314,9 +318,10 @@ class GatewayServer:
             self._orchestrator.request_owners.tell(AnswerTaken(action.request_id, error.blocks))
             return
         story = None if request.story is None else packing.pack_trace(request.story)
-        if not is_stored:
+        if not is_stored and not action.effects_follow:
             self._end(request.session, request.request_id, self._orchestrator.request_owners.end)
-        self._send(request.session, AnswerMessage(request.request_id, tuple(headers), holders, story), frames)
+        message = AnswerMessage(request.request_id, tuple(headers), holders, story, action.effects_follow)
+        self._send(request.session, message, frames)
 
     def part(self, action: AnswerPart) -> None:
         """Sends a part of an answer."""

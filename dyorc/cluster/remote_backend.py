@@ -306,12 +306,16 @@ class RemoteBackend:
     def _take_answer(self, request_id: int, message: AnswerMessage, frames: Sequence[Frame]) -> None:
         pending = self._pending.get(request_id)
         if pending is None:
+            if message.effects_follow:  # the answer came before, or nobody wants it
+                self._send(AnswerRead(request_id))
             return
         refs = self.tensors.unpack(message.columns, frames, message.holders)
         self._fill_trace(request_id, message.story)
         pending.is_answered = True
         if not has_stored(refs):
             self._forget(request_id)
+            if message.effects_follow:
+                self._send(AnswerRead(request_id))
         self._answers.answer(AnswerRequest(request_id, refs))
 
     def _take_part(self, request_id: int, message: PartMessage, frames: Sequence[Frame]) -> None:

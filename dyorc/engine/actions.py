@@ -104,10 +104,15 @@ class AnswerRequest(msgspec.Struct, frozen=True):
     """The request is done. `tensors` are in the order of the workflow's outputs.
 
     If any tensor is stored, answer with `AnswerTaken` once its bytes were read: they are kept until then.
+
+    Attributes:
+        effects_follow: Whether effects of the request have yet to happen. If its client cannot get the answer, and may ask again,
+            cancel it: then these effects do not happen.
     """
 
     request_id: int
     tensors: tuple[TensorRef, ...]
+    effects_follow: bool = False
 
 
 class AnswerPart(msgspec.Struct, frozen=True):

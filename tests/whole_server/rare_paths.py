@@ -65,6 +65,10 @@ UNFINISHED_EFFECT = Point(
 )  # fmt: skip
 INTERRUPTED_EFFECT = Point("interrupted_effect", "an effect happens", "the leader, or a gateway, is killed", 0.03, 0.15)
 LEAVING_EFFECT = Point("leaving_effect", "an effect happens", "the leader gets SIGTERM", 0.03, 0.15)
+LOST_ANSWER = Point(
+    "lost_answer", "an answer is sent whose effects have yet to happen", "the link to its gateway breaks, and it never arrives",
+    0.05, 0.25,
+)  # fmt: skip
 OVERTAKEN_NOTE = Point(
     "overtaken_note", "a leader is about to write what is deployed", "it is stopped until the next one leads", 0.1, 0.75
 )
@@ -106,7 +110,7 @@ class Theme:
 
 
 THEMES = (
-    Theme("effects", (UNFINISHED_EFFECT, INTERRUPTED_EFFECT, LEAVING_EFFECT)),
+    Theme("effects", (UNFINISHED_EFFECT, INTERRUPTED_EFFECT, LEAVING_EFFECT, LOST_ANSWER)),
     Theme("leads", (OVERTAKEN_NOTE, OVERTAKEN_RENEWAL), is_of_store=True),
     Theme("answers", (OVERTAKEN_ANSWER,)),
     Theme("jobs", (OVERTAKEN_JOB,), is_of_store=True),
@@ -236,7 +240,10 @@ class RarePaths:
                 self._stall(server, request.session.peer)
                 self._soon(lambda: self._kill(process, "kill orchestrator"))
             real(server, action)
-            if server._orchestrator._engine.pending_effects() and self._is_forced(UNFINISHED_EFFECT):
+            if request is not None and action.effects_follow and self._is_forced(LOST_ANSWER):
+                self._count("cut link")
+                self._troupe.network.cut(server._link.end_of(request.session.peer))
+            elif server._orchestrator._engine.pending_effects() and self._is_forced(UNFINISHED_EFFECT):
                 self._soon(lambda: self._terminate(process))
 
         return answer

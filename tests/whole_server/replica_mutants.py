@@ -11,7 +11,7 @@ from dyorc.cluster import remote_backend
 from dyorc.engine import block_leases
 from dyorc.engine.actions import AnswerPart
 from dyorc.engine.scheduling import parking, retrying
-from dyorc.engine.tasks import part_taking
+from dyorc.engine.tasks import part_taking, request_lifecycle
 from dyorc.replica import leader_link, ongoing_batches, resident_table
 from dyorc.transport import tensor_path
 
@@ -142,6 +142,13 @@ def leases_left_behind() -> None:
         return held
 
     real, leases.holder_left = leases.holder_left, holder_left
+
+
+@_mutant
+def effects_of_lost_answers() -> None:
+    """Effects happen though nobody has the answer before them, so that the request is sent again, with its effects."""
+    lifecycle: Any = request_lifecycle.RequestLifecycle
+    lifecycle._abandon_effects = lambda self, request, root: None
 
 
 @_mutant

@@ -95,12 +95,27 @@ class RequestLifecycle:
         open_path(self._turn, root)
 
     def cancel(self, request_id: int, error: DyOrcError) -> None:
-        """Fails a request from outside. Calls that were not dispatched do not run."""
+        """Fails a request from outside. Calls that were not dispatched do not run.
+
+        One that is answered, and whose answer was lost, may be asked again: its effects that are still to come do not happen.
+        """
         request = self.requests.get(request_id)
-        if request is None or request.is_answered or request.root is None:
+        if request is None or request.root is None:
             return
-        self._endings.abandon(request.root)
-        self._answer(request, FailRequest(request_id, error))
+        if not request.is_answered:
+            self._endings.abandon(request.root)
+            self._answer(request, FailRequest(request_id, error))
+        elif request.num_effects:
+            self._abandon_effects(request, request.root)
+
+    def _abandon_effects(self, request: Request, root: Task) -> None:
+        name, lost = request.context.record.name, EffectLostError("the answer was lost before its client had it")
+        for entry in list(live_effects(root)):
+            if isinstance(entry, Call):
+                request.context.record.count_effect_failures(lost.code, 1)
+                self._turn.actions.append(EffectFailed(request.request_id, name, entry.callee.name, lost))
+        self._endings.abandon(root)
+        self._forget_if_done(request)
 
     def root_ended(self, request: Request) -> None:
         """Answers or fails a request whose workflow has settled, unless its answer has to wait for effects."""
@@ -198,7 +213,7 @@ class RequestLifecycle:
         tensors = root.future.tensors
         request.is_untaken = request.has_stored and bool(blocks_of(tensors))
         request.num_answers += 1
-        self._answer(request, AnswerRequest(request.request_id, tensors))
+        self._answer(request, AnswerRequest(request.request_id, tensors, request.num_effects > 0))
 
     def _answer(self, request: Request, action: AnswerRequest | FailRequest) -> None:
         request.end()

@@ -116,10 +116,23 @@ def test_an_effect_after_the_answer_happens_though_the_deadline_passes() -> None
     request_id = world.submit(sent_aside, [1, 1], deadline_s=1.0)
     finish(world, double)
     world.advance(2.0)
-    world.cancel(request_id)
     world.join(send)
     finish(world, send)
+    assert world.result(request_id)[0] == 2
     assert not world.failed_effects
+    world.check_nothing_is_left()
+
+
+@pytest.mark.parametrize("workflow", [sent_aside, nested])
+def test_effects_after_an_answer_that_was_lost_do_not_happen_since_its_client_may_ask_again(workflow: dyorc.Workflow) -> None:
+    world = world_of(double)
+    request_id = world.submit(workflow, [1, 1])
+    finish(world, double)
+    assert world.result(request_id)[0] == 2
+    world.cancel(request_id)
+    world.join(send)
+    assert not world.in_flight
+    assert [failure.error.code for failure in world.failed_effects] == ["effect_lost"]
     world.check_nothing_is_left()
 
 

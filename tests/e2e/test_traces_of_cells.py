@@ -24,7 +24,7 @@ def test_an_attempt_after_a_restart_belongs_to_the_same_trace(tmp_path: Path) ->
         settings = {
             "DYORC_TELEMETRY__TRACES__ENDPOINT": collector.url,
             "DYORC_STORE": f"sqlite:///{tmp_path}/jobs.sqlite",
-            "DYORC_JOBS__LEASE_S": "0.5",
+            "DYORC_JOBS__LEASE_S": "3",
         }
         with serving([target("slow", "gated")], in_process=True, **settings) as first, client_of(first) as http:
             body = oip.json_body({"x": X}, model_name="gated", parameters={"folder": str(tmp_path)})

@@ -218,7 +218,7 @@ async def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
 
     async with odd_server(answering) as server:
         spec = TargetSpec(protocol="http", url=server.url, model="odd")
-        plan = WorkerPlan(spec=spec, load=Load(rate_rps=100, duration_s=60), pool=str(tmp_path / "pool.npz"), number=0)
+        plan = WorkerPlan(spec=spec, load=Load(rate_rps=1000, duration_s=60), pool=str(tmp_path / "pool.npz"), number=0)
         (tmp_path / "plan.json").write_bytes(msgspec.json.encode(plan))
         words = [sys.executable, "-m", "loadgen.worker", str(tmp_path / "plan.json"), str(tmp_path / "result.npz")]
         process = await asyncio.create_subprocess_exec(*words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -19,16 +19,16 @@ _EXPLAINED_BY: dict[str, tuple[str, ...]] = {
     "tensor_lost": (*_DEATHS, "partition", "cut"),
     "store": ("disk",),
     # A server that gets SIGTERM waits for its effects.
-    "effect_lost": ("kill", "stop", "cut", "partition"),
+    # A clock that is set forward ends leads, and claims of jobs.
+    "effect_lost": ("kill", "stop", "cut", "partition", "clock jump"),
     "suspect_input": _SILENCE,
 }
 """By an error's code, how the kinds of faults begin that may cause it."""
 _MIN_CAUSES = {"suspect_input": 2}
 """How many faults an error needs, if not one. A call that has lost two replicas is not run again: it may have ended them."""
 _OF_JOBS_ONLY = ("store",)
-_OF_JOBS_TOO: dict[str, tuple[str, ...]] = {"effect_lost": ("disk", "clock jump")}
-"""More causes for jobs: a claim is lost when the store cannot be reached, or the clock is set forward. A gateway that ends gives
-back what has not begun."""
+_OF_JOBS_TOO: dict[str, tuple[str, ...]] = {"effect_lost": ("disk",)}
+"""More causes for jobs: a claim is lost when the store cannot be reached. A gateway that ends gives back what has not begun."""
 
 
 class Fault(NamedTuple):

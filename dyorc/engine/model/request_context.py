@@ -69,7 +69,7 @@ class RequestContext(msgspec.Struct, eq=False, gc=False):
         attained_ns: The time that replicas have spent on it, if there is a queue discipline.
         marks: For its first calls, `attained_ns` when they became ready; None without a discipline, or before the first.
         can_be_dropped: Whether the request may be failed because it will be late: it is not answered and has had no effect.
-        tried: Programs of which a call ran alone without harm, because the request's inputs may have ended another process.
+        tried: Programs that ran one of its calls alone without harm, because its inputs may have ended another process.
     """
 
     order: QueueOrder

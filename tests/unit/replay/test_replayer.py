@@ -1,7 +1,7 @@
 """Replays of histories on other versions: what is the same, what is different, and what runs."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ import dyorc
 from dyorc.authoring.workflow import Workflow
 from dyorc.errors import WorkflowError
 from dyorc.replay.identities import shown_views
-from dyorc.telemetry.histories.history import RequestHistory
 from dyorc.telemetry.histories.history_files import read_histories
 from tests.unit.replay.histories import (
     Vector,
@@ -501,64 +500,3 @@ async def test_floats_may_differ_by_the_tolerance(tmp_path: Path) -> None:
 async def test_a_program_is_replayed_like_a_workflow(tmp_path: Path) -> None:
     histories = await recorded(double, tmp_path, [SMALL])
     assert tried(double, histories).num_same == 1
-
-
-def scaled_by(default: int) -> Workflow:
-    @workflow_like("scaled")
-    async def flow(x: Vector, times: int = default) -> Vector:
-        for _ in range(times):
-            x = double(x)
-        return x
-
-    return flow
-
-
-async def recorded_as_sent(workflow: Workflow, folder: Path, *requests: Sequence[Any]) -> list[RequestHistory]:
-    """Returns the histories of requests with these arguments, which need not be all."""
-    async with recording(workflow, folder) as cell:
-        for arguments in requests:
-            tensors, statics = workflow.signature.bind(tuple(arguments), {})
-            specs = workflow.signature.inputs
-            await cell.ask(
-                *[
-                    value if isinstance(value, np.ndarray) else spec.array_of(value, spec.name)
-                    for spec, value in zip(specs, tensors, strict=True)
-                ],
-                statics=statics,
-            )
-    return list(read_histories(folder))
-
-
-async def test_who_did_not_send_a_parameter_gets_the_default_of_the_version(tmp_path: Path) -> None:
-    histories = await recorded_as_sent(scaled_by(2), tmp_path, [SMALL], [SMALL, 3])
-    assert tried(scaled_by(2), histories).num_different == 0
-    assert tried(scaled_by(1), histories).num_different == 1, "the other has sent 3"
-
-
-def limited_by(default: dict[str, int]) -> Workflow:
-    @workflow_like("limited")
-    async def flow(x: Vector, limits: dict[str, int] = default) -> Vector:
-        if limits["times"] > 1:
-            return double(double(x))
-        return double(x)
-
-    return flow
-
-
-async def test_who_did_not_send_a_structured_value_gets_the_default_of_the_version(tmp_path: Path) -> None:
-    histories = await recorded_as_sent(limited_by({"times": 2}), tmp_path, [SMALL], [SMALL, {"times": 3}])
-    assert tried(limited_by({"times": 2}), histories).num_different == 0
-    assert tried(limited_by({"times": 1}), histories).num_different == 1
-
-
-async def test_an_input_that_is_new_has_its_default(tmp_path: Path) -> None:
-    histories = await recorded(with_threshold(0), tmp_path, [SMALL])
-
-    @workflow_like("threshold")
-    async def flow(x: Vector, limits: dict[str, int] = {"times": 1}) -> Vector:  # noqa: B006
-        if await dyorc.when(total(x), lambda value: value > 0):
-            return double(x)
-        return halve(x)
-
-    report = tried(flow, histories)
-    assert (report.num_same, report.num_different) == (1, 0)

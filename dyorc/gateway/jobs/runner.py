@@ -1,7 +1,8 @@
 """Claims jobs when there is room for them, runs them, and stores how they ended.
 
 A claim is renewed three times per lease. A server that dies stops renewing, and another one, or the same after a restart, takes
-over its jobs when the lease ends. A job whose claim is lost is dropped at once.
+over its jobs when the lease ends. A job whose claim is lost is dropped at once. A server that has not come to renew its claims in
+time, because its machine slept or its clock was set, may claim a job that it is running: then it goes on.
 """
 
 import asyncio
@@ -197,7 +198,10 @@ class JobRunner:
             await self._unless_stopping(_is_set(self._has_room, _BLOCKED_POLL_S))
 
     def _admit(self, claim: Claim) -> tuple[Claim, float] | None:
-        """Starts a job, or returns how long it has to wait because too much is in flight."""
+        """Starts a job that does not run here, or returns how long it has to wait because too much is in flight."""
+        if (running := self._runs.get(claim.job.id)) is not None and not running.is_dropped:
+            running.claim = claim
+            return None
         try:
             ticket = self._service.admission.admit(tenant_of(claim.job), len(claim.body.data))
         except CapacityError as error:
@@ -222,9 +226,10 @@ class JobRunner:
     # Running
 
     async def _run(self, run: _Run, ticket: Ticket) -> None:
-        claim, since_s = run.claim, time.monotonic()
+        since_s = time.monotonic()
         with ticket:
             ending = await run.attempt(self.attempts, ticket)
+        claim = run.claim
         try:
             if ending is not None:
                 await self._end(claim, ending, is_counted=not isinstance(ending, RetryLater) or ending.is_counted)

@@ -1,6 +1,7 @@
 """Jobs run again when their server or a replica is lost, but effects are not repeated."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -16,6 +17,7 @@ from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import ANONYMOUS, Tenant
 from dyorc.protocol.job_records import JobState
 from dyorc.store.base import Body, JobStore, Lane, NewJob, new_id
+from dyorc.store.sqlite import SqliteStore
 from tests import oip
 from tests.deadlines import wait_until_async
 from tests.integration.jobs.served_jobs import SLOW, X, ended, serving, started, submitted
@@ -50,6 +52,24 @@ async def test_a_server_that_stops_gives_its_jobs_back_at_once(make_store: MakeS
         async with jobs_beside(stack, make_store()) as jobs:
             job = await jobs.get(ANONYMOUS, job.id, wait_s=20)
             assert (job.state, job.num_attempts) == (JobState.SUCCEEDED, 1)
+
+
+async def test_a_server_whose_clock_is_set_forward_goes_on_with_its_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine that slept for a day."""
+    real, set_by_s = time.time, [0.0]
+    monkeypatch.setattr(time, "time", lambda: real() + set_by_s[0])
+    store = SqliteStore(tmp_path / "jobs.sqlite", lambda: time.time())
+    async with running([effects.once], num_replicas=2) as stack, jobs_beside(stack, store) as jobs:
+        job, _ = await jobs.submit(ANONYMOUS, body_for("once", folder=str(tmp_path)))
+        await wait_until_async((tmp_path / "runs").exists, "the program runs")
+        set_by_s[0] = 86_400.0
+        (tmp_path / "other").mkdir()
+        other, _ = await jobs.submit(ANONYMOUS, body_for("once", folder=str(tmp_path / "other")))
+        await wait_until_async((tmp_path / "other" / "runs").exists, "jobs have been claimed since")
+        for folder in (tmp_path, tmp_path / "other"):
+            (folder / "open").touch()
+        ends = [await jobs.get(ANONYMOUS, each.id, wait_s=20) for each in (job, other)]
+        assert [(end.state, end.error) for end in ends] == 2 * [(JobState.SUCCEEDED, None)]
 
 
 @pytest.mark.parametrize(("drain_timeout_s", "code"), [(20, None), (0.05, "effect_lost")])

@@ -32,6 +32,7 @@ The class says what happened; the attributes say what to do about it:
     |- CapacityError              nothing is wrong, there is no room now; send again later
     |  |- TenantLimitError          ... for this tenant, which has used up its share
     |  |- OverloadedError           ... because the server is too busy to answer within the request's limit
+    |  |- ServerStoppedError        ... because the server stopped before the answer came; it may have run
     |  |- StoreError                ... because the store of jobs cannot be used
     |  `- NotReadyError             ... because replicas are still starting
     |     `- ScaledToZeroError      ... because a person has taken all replicas of a program away (never sent again by itself)
@@ -425,6 +426,22 @@ class OverloadedError(CapacityError):
     """
 
     code = "overloaded"
+
+
+class ServerStoppedError(CapacityError):
+    """The server has stopped, and the request was not answered in the time that it waits for that. The request may have run.
+
+    Cure:
+        Send again if it may run twice; our clients do if the model is repeatable. Else find out whether its effects have
+        happened. A longer `gateway.drain_timeout_s` lets longer requests end.
+    """
+
+    code = "server_stopped"
+    retryable = False
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.retry_after_s = None
 
 
 class StoreError(CapacityError):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dyorc.client.effects import BrokenExchange, Flow, Reply, Send, Sleep
-from dyorc.errors import DeadlineError, DyOrcError
+from dyorc.errors import DeadlineError, DyOrcError, ServerStoppedError
 from dyorc.protocol.header_names import TIMEOUT
 from dyorc.protocol.inference_request import PreparedRequest
 from dyorc.protocol.wire_errors import error_from_answer
@@ -115,6 +115,8 @@ def _judge(outcome: Reply | BrokenExchange, may_repeat: bool) -> tuple[DyOrcErro
     if isinstance(outcome, BrokenExchange):
         return outcome.error, not outcome.is_final and (may_repeat or not outcome.was_sent)
     error, is_ours = error_from_answer(outcome.status, outcome.headers, outcome.content)
+    if isinstance(error, ServerStoppedError):
+        return error, may_repeat
     is_worth_it = error.retryable and (outcome.status >= _SERVER_ERROR or outcome.status == _TOO_MANY_REQUESTS)
     # A proxy may not know how far the request came.
     return error, is_worth_it and (is_ours or may_repeat)

@@ -111,6 +111,7 @@ def test_who_hurries_does_not_wait_for_requests(tmp_path: Path) -> None:
         given_up = await asking
         assert given_up.status_code == 503
         assert "the server stops" in given_up.json()["error"]
+        assert given_up.json()["retryable"] is False, "its effect has begun, and would happen twice"
         (tmp_path / "open").touch()  # the batch itself cannot be broken off
         await closing
 

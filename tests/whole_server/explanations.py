@@ -22,6 +22,7 @@ _EXPLAINED_BY: dict[str, tuple[str, ...]] = {
     # A clock that is set forward ends leads, and claims of jobs.
     "effect_lost": ("kill", "stop", "cut", "partition", "clock jump"),
     "suspect_input": _SILENCE,
+    "server_stopped": ("terminate",),
 }
 """By an error's code, how the kinds of faults begin that may cause it."""
 _MIN_CAUSES = {"suspect_input": 2}

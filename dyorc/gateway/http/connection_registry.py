@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, Protocol
 from starlette.types import ASGIApp
 
 from dyorc.config import GatewayConfig
-from dyorc.errors import CapacityError, DyOrcError
 from dyorc.gateway.http.answer_writer import CommonHeaders
 from dyorc.gateway.http.cors import Cors
 from dyorc.gateway.http.direct import DirectInference, Route
@@ -30,8 +29,8 @@ class RegisteredConnection(Protocol):
     def close_unless_answering(self) -> None:
         """Ends the connection unless a request of it is being answered."""
 
-    def refuse_unanswered(self, error: DyOrcError) -> None:
-        """Answers a request whose answer has not begun with an error, and ends the connection."""
+    def refuse_unanswered(self, text: str) -> None:
+        """Answers a request whose answer has not begun with an error of this text, and ends the connection."""
 
     def abort(self) -> None:
         """Ends the connection at once."""
@@ -109,9 +108,9 @@ class ConnectionRegistry:
             for connection in list(self.connections):
                 connection.close_unless_answering()
             if not await self._is_empty_within(timeout_s - linger_s):
-                error = CapacityError(f"the server stops, and has waited {timeout_s:g} s for this request", retry_after_s=1)
+                text = f"the server stops, and has waited {timeout_s:g} s for this request"
                 for connection in list(self.connections):
-                    connection.refuse_unanswered(error)
+                    connection.refuse_unanswered(text)
                 for task in self._tasks:
                     task.cancel()
                 await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from dyorc.errors import DyOrcError
+from dyorc.errors import CapacityError, DyOrcError, ServerStoppedError
 from dyorc.gateway.codec.http_errors import status_of
 from dyorc.gateway.http.answer_writer import AnswerWriter
 from dyorc.gateway.http.connection_registry import MAX_HEAD_BYTES, ConnectionRegistry, KnownHead
@@ -218,9 +218,10 @@ class HttpConnection(asyncio.Protocol):
             self.transport.close()
         self._settle()
 
-    def refuse_unanswered(self, error: DyOrcError) -> None:
+    def refuse_unanswered(self, text: str) -> None:
         if self._answering is not None and not self.transport.is_closing():
-            self._answering.refuse(error)
+            has_run = self._answering.is_read  # at least, it may have
+            self._answering.refuse(ServerStoppedError(text) if has_run else CapacityError(text))
             self.transport.close()
 
     def abort(self) -> None:

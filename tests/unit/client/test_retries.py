@@ -14,6 +14,7 @@ from dyorc.errors import (
     DyOrcError,
     NotReadyError,
     ReplicaLostError,
+    ServerStoppedError,
     TenantLimitError,
     TransportError,
 )
@@ -64,6 +65,16 @@ def test_a_permanent_error_is_not_sent_again(failure: Reply) -> None:
     driver = Driver([(0, failure)])
     with pytest.raises(DyOrcError):
         _send(driver)
+    assert len(driver.sent) == 1
+
+
+def test_a_request_that_a_stopping_server_gave_up_is_sent_again_only_if_it_may_be_repeated() -> None:
+    given_up = refused(503, "server_stopped", retryable=False)
+    driver = Driver([(0, given_up), (0, reply({}))])
+    assert _send(driver, is_repeatable=True).status == 200
+    driver = Driver([(0, given_up)])
+    with pytest.raises(ServerStoppedError):
+        _send(driver, is_repeatable=False)
     assert len(driver.sent) == 1
 
 

@@ -223,6 +223,8 @@ class Releases:
     async def _change_something(self) -> None:
         shared = sorted({release for line in self.models.lines for release in line.now.shares})
         kind = self._chance.choice(("deploys", "deploys", "shares", "rolls back", "promotes", "withdraws"))
+        if kind == "withdraws":  # of one that may have been promoted nobody knows whether it serves all, and goes with the model
+            shared = [release for release in shared if all(release != line.now.default for line in self.models.lines)]
         if kind in ("promotes", "withdraws") and not shared:
             kind = "deploys"
         if kind in ("promotes", "withdraws"):

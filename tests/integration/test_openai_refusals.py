@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import openai
 import pytest
 
@@ -43,6 +44,23 @@ async def test_the_setting_alone_limits_the_choices(client: openai.AsyncOpenAI) 
     with pytest.raises(openai.BadRequestError, match="21 answers, expected at most 20") as refused:
         await client.chat.completions.create(model="talker", messages=HELLO, n=21)
     assert refused.value.param == "n"
+
+
+async def test_the_official_client_does_not_repeat_what_may_not_be_sent_again(stack: Stack) -> None:
+    """By itself it repeats every answer from 500 on, and so an effect."""
+    sent: list[httpx.Request] = []
+
+    async def note(request: httpx.Request) -> None:
+        sent.append(request)
+
+    url = f"{stack.client.base_url}/v1"
+    async with (
+        httpx.AsyncClient(event_hooks={"request": [note]}) as http,
+        openai.AsyncOpenAI(base_url=url, api_key="any", max_retries=2, http_client=http) as client,
+    ):
+        with pytest.raises(openai.InternalServerError, match="it fails"):
+            await client.chat.completions.create(model="talker", messages=[{"role": "user", "content": "fail"}])
+    assert len(sent) == 1
 
 
 async def test_nulls_count_as_absent(stack: Stack) -> None:

@@ -28,6 +28,8 @@ from dyorc.protocol.header_names import RETRY_AFTER, Header
 from dyorc.protocol.wire_errors import ErrorBody, body_of, error_from_body
 
 _RETRY_AFTER = RETRY_AFTER.encode()
+_NOT_AGAIN: Header = (b"x-should-retry", b"false")
+_SERVER_ERROR = 500
 
 # The first class that matches counts, so subclasses come before their parents.
 _STATUS: tuple[tuple[type[DyOrcError], int], ...] = (
@@ -64,10 +66,13 @@ def status_of_outcome(outcome: str) -> int:
 
 
 def retry_headers(error: DyOrcError) -> list[Header]:
-    """Returns Retry-After, in whole seconds, if the error says when to come back."""
-    if error.retry_after_s is None:
-        return []
-    return [(_RETRY_AFTER, str(max(1, round(error.retry_after_s))).encode())]
+    """Returns what clients read that send again by themselves: Retry-After, in whole seconds, if the error says when to do so.
+
+    OpenAI's clients send again after every status from 500 on, unless ``x-should-retry`` forbids it.
+    """
+    if error.retry_after_s is not None:
+        return [(_RETRY_AFTER, str(max(1, round(error.retry_after_s))).encode())]
+    return [] if error.retryable or status_of(error) < _SERVER_ERROR else [_NOT_AGAIN]
 
 
 def error_body(error: Exception, ids: Ids) -> bytes:

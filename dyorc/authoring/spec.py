@@ -118,6 +118,11 @@ class TensorSpec:
         """Whether it is a Python object that stays in its process, and no tensor."""
         return self.dtype is DType.RESIDENT
 
+    @cached_property
+    def default_array(self) -> Array | None:
+        """What it is if nobody sends it; None if it has to be sent."""
+        return None
+
     @property
     def is_plain(self) -> bool:
         """Whether a workflow that takes it gets a plain value, and no Ref."""
@@ -276,7 +281,6 @@ class ValueSpec(TensorSpec):
 
     @cached_property
     def default_array(self) -> Array | None:
-        """Its default as an array; None if there is none."""
         return None if self.default is None else element_of_bytes(Encoded(self.default))
 
     @property

@@ -155,16 +155,14 @@ class BlockLeases:
 
     def lose(self, blocks: Iterable[BlockId]) -> bool:
         """Marks blocks as lost. Returns whether any was not lost before. Blocks of the orchestrator are never lost."""
-        known = {block for block in blocks if block[0] and self.is_there(block) and not self._is_doubted(block)}
-        self.lost |= known
-        return bool(known)
-
-    def _is_doubted(self, block: BlockId) -> bool:
-        """Returns whether a loss may be one of before the block's holder came back."""
-        num_doubts = self.doubts.pop(block, 0)
-        if num_doubts > 1:
-            self.doubts[block] = num_doubts - 1
-        return num_doubts > 0
+        known = {block for block in blocks if block[0] and self.is_there(block)}
+        doubted = known & self.doubts.keys()
+        for block in doubted:  # the loss may be one of before its holder came back
+            self.doubts[block] -= 1
+            if not self.doubts[block]:
+                del self.doubts[block]
+        self.lost |= known - doubted
+        return known != doubted
 
     def evict(self, block: BlockId) -> None:
         """Frees a block that its readers need, but have made again. Nothing may be reading it."""

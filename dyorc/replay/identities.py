@@ -137,7 +137,7 @@ def of_result(call: str, field: int, views: Sequence[Any]) -> str:
 
 
 def shown_views(views: Sequence[Any]) -> str:
-    """Returns views as part of an identity; empty for views of the whole, as ``x[:]`` and ``x[..., :]`` do.
+    """Returns views as part of an identity; empty for views of the whole, as ``x[:]`` and ``x[..., :]``.
 
     The shape is not always known, so ``x[0:3]`` of three rows counts as a part.
 

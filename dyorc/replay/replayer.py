@@ -40,7 +40,7 @@ from dyorc.replay.identities import complete
 from dyorc.replay.recorded_results import LoadedPrograms, MissingValueError, RecordedResults
 from dyorc.replay.replay_scheduler import ReplayScheduler
 from dyorc.telemetry.histories.history import RequestHistory
-from dyorc.telemetry.histories.journal_reader import JournalReader, default_of_input
+from dyorc.telemetry.histories.journal_reader import JournalReader
 
 _CONFIG = EngineConfig(hold=False, max_determinism_checks=2**62, speculation=SpeculationConfig(enabled=False))
 """Each workflow is run a second time against its journal, which shows whether it is deterministic."""
@@ -229,7 +229,7 @@ class _Journal:
 
 
 def _input_of(spec: TensorSpec, history: RequestHistory, results: RecordedResults) -> TensorRef:
-    default = default_of_input(spec)
+    default = spec.default_array
     if default is not None and _is_unsent(spec.name, history.inputs, history):
         return inline(default)
     return results.input(spec.name)
@@ -261,7 +261,7 @@ def _refusal(history: RequestHistory, workflow: Workflow) -> str:
             return f"program {program.name!r} of the version keeps residents"
     signature = workflow.signature
     for spec in signature.inputs:
-        if spec.name not in history.inputs and default_of_input(spec) is None:
+        if spec.name not in history.inputs and spec.default_array is None:
             return f"the version needs an input {spec.name!r}, which the history does not have"
     for spec in signature.statics:
         if spec.name in history.redacted:

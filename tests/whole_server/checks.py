@@ -10,7 +10,7 @@ from dyorc.leader_election.leadership import Leadership
 from dyorc.orchestrator.orchestrator import Orchestrator
 from tests.whole_server.clients import JOB_TIMEOUT_S, TIMEOUT_S, Exchange, Ledger
 from tests.whole_server.disk import job_states
-from tests.whole_server.explanations import Fault, causes_between, is_explained, may_lose_effects
+from tests.whole_server.explanations import GIVEN_UP, Fault, causes_between, is_explained, may_lose_effects
 from tests.whole_server.observed import Observed
 from tests.whole_server.outside import EFFECTS
 from tests.whole_server.served import PLAIN, SECOND_PLAIN, WITH_EFFECTS
@@ -21,7 +21,6 @@ from tests.whole_server.world import VirtualProcess
 _ANSWERS = PLAIN | SECOND_PLAIN
 _FINAL = ("succeeded", "failed", "cancelled")
 _MAY_EXIT_WITH = ("LeadLostError", "no server starts without its store")
-_GIVEN_UP = "attempts: each time, the server that ran it died"
 """What a job may fail with whose servers were killed `jobs.max_attempts` times."""
 _REQUEST_S = TIMEOUT_S + 1.0
 """A request ends when its client's time is over, at the latest; a step of the client's loop may come late."""
@@ -111,7 +110,7 @@ def _faults_of_exchange(exchange: Exchange, faults: Sequence[Fault]) -> list[str
         return [] if exchange.answer == expected else [f"{name} was answered {exchange.answer}, expected {expected}"]
     if exchange.is_calm:
         return [f"{name} failed after the faults: {exchange.outcome}: {exchange.text}"]
-    if exchange.is_job and _GIVEN_UP in exchange.text:
+    if exchange.is_job and GIVEN_UP in exchange.text:
         return []
     is_explained_by_kind = exchange.outcome != "effect_lost" or exchange.model in WITH_EFFECTS
     if is_explained_by_kind and is_explained(exchange.outcome, exchange.sent_s, exchange.ended_s, faults, is_job=exchange.is_job):

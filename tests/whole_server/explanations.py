@@ -27,6 +27,8 @@ _EXPLAINED_BY: dict[str, tuple[str, ...]] = {
 """By an error's code, how the kinds of faults begin that may cause it."""
 _MIN_CAUSES = {"suspect_input": 2}
 """How many faults an error needs, if not one. A call that has lost two replicas is not run again: it may have ended them."""
+GIVEN_UP = "attempts: each time, the server that ran it died"
+"""What a job says that as many servers as may try it have not finished."""
 _OF_JOBS_ONLY = ("store",)
 _OF_JOBS_TOO: dict[str, tuple[str, ...]] = {"effect_lost": ("disk",)}
 """More causes for jobs: a claim is lost when the store cannot be reached. A gateway that ends gives back what has not begun."""

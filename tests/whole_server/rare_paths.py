@@ -241,8 +241,7 @@ class RarePaths:
                 self._soon(lambda: self._kill(process, "kill orchestrator"))
             real(server, action)
             if request is not None and action.effects_follow and self._is_forced(LOST_ANSWER):
-                self._count("cut link")
-                self._troupe.network.cut(server._link.end_of(request.session.peer))
+                self._break(server._link.end_of(request.session.peer))
             elif server._orchestrator._engine.pending_effects() and self._is_forced(UNFINISHED_EFFECT):
                 self._soon(lambda: self._terminate(process))
 
@@ -409,8 +408,11 @@ class RarePaths:
         gateways = {place.process for place in self._troupe.places if place.kind == "gateway"}
         for end in self._troupe.network.links:
             if end.process in gateways and end.peer.process is leader:
-                self._count("cut link")
-                self._troupe.network.cut(end)
+                self._break(end)
+
+    def _break(self, end: End) -> None:
+        self._count("cut link")
+        self._troupe.network.cut(end)
 
     def _let_leave(self, process: VirtualProcess) -> None:
         if process in self._troupe.forks.processes:

@@ -19,6 +19,7 @@ from dyorc.client import Retries
 from dyorc.config import DEFAULT_GROUP
 from dyorc.deployment import deployer, import_check
 from dyorc.errors import ConflictError, DyOrcError, UnknownModelError
+from tests.whole_server.explanations import GIVEN_UP
 from tests.whole_server.world import VirtualProcess, World
 
 MODEL = "stamped"
@@ -49,7 +50,7 @@ _SHARE = 0.3
 _ONCE, _RETRIES = Retries(max_attempts=1), Retries(max_attempts=12)
 _MAY_FAIL_WITH = {"transport", "not_ready", "overloaded", "capacity", "replica_lost", "tensor_lost", "store", "deadline"}
 """What a change, or a request, may fail with while servers come and go."""
-_JOBS_MAY_SAY = ("has left, so it is not known", "attempts: each time, the server that ran it died")
+_JOBS_MAY_SAY = ("has left, so it is not known", GIVEN_UP)
 """What a job may fail with, too: its server died, and its version left before another server took it; or that three times."""
 
 

@@ -171,7 +171,7 @@ class Refusals:
         return max(call.num_attempts, count)
 
     def clear(self, call: Call) -> None:
-        """Clears the inputs of a suspect call that has run."""
+        """Forgets the replicas that a suspect call's inputs have cost here, because it has run."""
         key = _key(call)
         if key is not None:
             self._losses.drop(key)

@@ -65,14 +65,19 @@ def status_of_outcome(outcome: str) -> int:
     return 200 if outcome == "ok" else status_of(error_from_body(ErrorBody("", outcome)))
 
 
-def retry_headers(error: DyOrcError) -> list[Header]:
+def retry_headers(error: Exception) -> list[Header]:
     """Returns what clients read that send again by themselves: Retry-After, in whole seconds, if the error says when to do so.
 
     OpenAI's clients send again after every status from 500 on, unless ``x-should-retry`` forbids it.
     """
+    if not isinstance(error, DyOrcError):  # for clients a plain internal error
+        return [_NOT_AGAIN]
+    headers: list[Header] = []
     if error.retry_after_s is not None:
-        return [(_RETRY_AFTER, str(max(1, round(error.retry_after_s))).encode())]
-    return [] if error.retryable or status_of(error) < _SERVER_ERROR else [_NOT_AGAIN]
+        headers.append((_RETRY_AFTER, str(max(1, round(error.retry_after_s))).encode()))
+    if not error.retryable and status_of(error) >= _SERVER_ERROR:
+        headers.append(_NOT_AGAIN)
+    return headers
 
 
 def error_body(error: Exception, ids: Ids) -> bytes:

@@ -72,10 +72,9 @@ async def _encoded(
 
 async def write_error(send: Send, error: Exception, ids: Ids, more_headers: Sequence[Header] = ()) -> int:
     """Writes any error, one of ours or not, in the common form, with the ids of its request. Returns its status."""
-    status, headers = 500, [JSON, *more_headers]
+    status, headers = 500, [JSON, *more_headers, *retry_headers(error)]
     if isinstance(error, DyOrcError):
         status = status_of(error)
-        headers += retry_headers(error)
         if isinstance(error, PayloadTooLargeError):
             headers.append((b"connection", b"close"))  # the rest of the request's body may still be coming
     await write(send, status, headers, [error_body(error, ids)])

@@ -7,7 +7,6 @@ import time
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from dyorc.authoring.spec import TensorSpec, ValueSpec
 from dyorc.core.arrays import Array, apply_views
 from dyorc.core.tensor import DType, Index, TensorRef
 from dyorc.engine.model.futures import FAILED, READY, Argument, Future
@@ -25,7 +24,6 @@ from dyorc.telemetry.histories.history import (
     KeptTensor,
     RequestHistory,
     TensorSource,
-    digest_of,
     digest_of_statics,
     json_of_index,
     text_of_outcome,
@@ -107,12 +105,8 @@ class JournalReader:
         """Yields the names of inputs and parameters whose values equal their defaults."""
         signature = self._root.callee.signature
         for spec, argument in zip(signature.inputs, self._root.arguments, strict=True):
-            default = default_of_input(spec)
-            if (
-                default is not None
-                and (array := _array_of(argument.future, 0)) is not None
-                and digest_of(array) == digest_of(default)
-            ):
+            default = spec.default_array
+            if default is not None and (array := _array_of(argument.future, 0)) is not None and array[()] == default[()]:
                 yield spec.name
         for spec, value in zip(signature.statics, self._root.statics, strict=True):
             if repr(value) == repr(spec.default):  # 1 is not 1.0, and NaN is NaN
@@ -224,11 +218,6 @@ def _refusal(root: Task, calls: list[Call], request: Request) -> str:
 def _has_run(call: Call) -> bool:
     """Returns whether a call was sent to a replica; if not, its error came from its inputs, and comes again."""
     return call.trace is not None and bool(call.trace.batches)
-
-
-def default_of_input(spec: TensorSpec) -> Array | None:
-    """Returns the value that an input has if clients do not send it; None if they have to."""
-    return spec.default_array if isinstance(spec, ValueSpec) else None
 
 
 def _array_of(future: Future, field: int) -> Array | None:

@@ -1,6 +1,7 @@
 """How much room jobs may take in a store, and that they give it back."""
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,14 @@ _DISK_BYTES = 16 * 2**20
 _MEGA = bytes(2**20)
 
 
+@pytest.fixture
+def folder() -> Iterator[SmallFolder]:
+    with SmallFolder(_DISK_BYTES) as found:
+        if not found.can_be_full:
+            pytest.skip("only root can make a folder that can be full")
+        yield found
+
+
 async def _submit_until_full(store: SqliteStore) -> tuple[list[str], StoreError]:
     ids: list[str] = []
     while True:
@@ -132,42 +141,34 @@ async def _submit_until_full(store: SqliteStore) -> tuple[list[str], StoreError]
             return ids, error
 
 
-async def test_nothing_is_deleted_on_a_full_disk_and_the_error_says_so() -> None:
-    with SmallFolder(_DISK_BYTES) as folder:
-        if not folder.can_be_full:
-            pytest.skip("only root can make a folder that can be full")
-        async with SqliteStore(folder.path / "jobs.sqlite") as store:
-            reserve = folder.path / "reserve"
-            reserve.write_bytes(6 * _MEGA)
-            ids, refused = await _submit_until_full(store)
-            folder.fill()
-            assert str(refused).endswith(
-                ": its disk is full; even to delete a job there has to be room, so free some of the disk"
-            )
-            with pytest.raises(StoreError, match="its disk is full; even to delete a job there has to be room"):
-                await store.delete("t", ids[0])
-            assert len(await store.page("t", None, 100, "")) == len(ids), "jobs can be read"
-
-            reserve.unlink()
+async def test_nothing_is_deleted_on_a_full_disk_and_the_error_says_so(folder: SmallFolder) -> None:
+    async with SqliteStore(folder.path / "jobs.sqlite") as store:
+        reserve = folder.path / "reserve"
+        reserve.write_bytes(6 * _MEGA)
+        ids, refused = await _submit_until_full(store)
+        folder.fill()
+        assert str(refused).endswith(": its disk is full; even to delete a job there has to be room, so free some of the disk")
+        with pytest.raises(StoreError, match="its disk is full; even to delete a job there has to be room"):
             await store.delete("t", ids[0])
-            await store.submit(a_job())
-            assert ids[0] not in [job.id for job in await store.page("t", None, 100, "")]
+        assert len(await store.page("t", None, 100, "")) == len(ids), "jobs can be read"
+
+        reserve.unlink()
+        await store.delete("t", ids[0])
+        await store.submit(a_job())
+        assert ids[0] not in [job.id for job in await store.page("t", None, 100, "")]
 
 
-async def test_what_fits_on_a_nearly_full_disk_is_not_refused_with_what_does_not() -> None:
-    with SmallFolder(_DISK_BYTES) as folder:
-        if not folder.can_be_full:
-            pytest.skip("only root can make a folder that can be full")
-        async with SqliteStore(folder.path / "jobs.sqlite") as store:
-            reserve = folder.path / "reserve"
-            reserve.write_bytes(bytes(2**18))
-            folder.fill()
-            reserve.unlink()
-            both = asyncio.gather(store.submit(a_job(_MEGA)), store.note("small", b"1"), return_exceptions=True)
-            too_large, noted = await both
-            assert isinstance(too_large, StoreError)
-            assert noted is True
-            assert await store.noted("small") == b"1"
+async def test_what_fits_on_a_nearly_full_disk_is_not_refused_with_what_does_not(folder: SmallFolder) -> None:
+    async with SqliteStore(folder.path / "jobs.sqlite") as store:
+        reserve = folder.path / "reserve"
+        reserve.write_bytes(bytes(2**18))
+        folder.fill()
+        reserve.unlink()
+        both = asyncio.gather(store.submit(a_job(_MEGA)), store.note("small", b"1"), return_exceptions=True)
+        too_large, noted = await both
+        assert isinstance(too_large, StoreError)
+        assert noted is True
+        assert await store.noted("small") == b"1"
 
 
 async def test_a_full_redis_deletes_jobs(redis_server: RedisServer) -> None:

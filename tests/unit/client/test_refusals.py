@@ -47,6 +47,15 @@ def test_every_error_of_the_tree_survives_the_wire(kind: type[DyOrcError]) -> No
         assert hasattr(found, name)
 
 
+@pytest.mark.parametrize(
+    "error", [*map(_made, _every_class()), ValueError("a bug of ours")], ids=lambda error: type(error).__name__
+)
+def test_clients_that_repeat_every_status_from_500_on_learn_what_may_not_be_repeated(error: Exception) -> None:
+    status, retryable = (status_of(error), error.retryable) if isinstance(error, DyOrcError) else (500, False)
+    is_forbidden = (b"x-should-retry", b"false") in retry_headers(error)
+    assert is_forbidden == (status >= 500 and not retryable)
+
+
 @pytest.mark.parametrize("kind", _every_class())
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])
 def test_every_error_of_the_tree_survives_pickle_and_copy(kind: type[DyOrcError], duplicate: Any) -> None:

@@ -49,7 +49,9 @@ class TensorStore:
         self.replica_ids.remove(replica_id)
         process = self.process_of[replica_id]
         is_last = all(self.process_of[other] != process for other in self.replica_ids)
-        holders = {replica_id, process} if is_last else {replica_id}
+        self._lose({replica_id, process} if is_last else {replica_id})
+
+    def _lose(self, holders: set[str]) -> None:
         held = {block for block in (*self.stored, *self.vanished) if block[0] in holders}
         self.gone |= held
         self.vanished -= held
@@ -70,11 +72,7 @@ class TensorStore:
 
     def gateway_left(self, holder: str) -> None:
         """Loses the inputs that a gateway holds."""
-        held = {block for block in (*self.stored, *self.vanished) if block[0] == holder}
-        self.gone |= held
-        self.vanished -= held
-        for block in held & self.stored.keys():
-            del self.stored[block]
+        self._lose({holder})
 
     def announce(self, tensors: Iterable[TensorRef]) -> None:
         """Has a gateway that came back offer inputs again, which nobody but it has kept."""

@@ -7,7 +7,7 @@ import dyorc
 from dyorc.core.tensor import blocks_of
 from dyorc.engine.actions import DispatchBatch, ReleaseTensors, StageTensors
 from dyorc.engine.block_leases import BlockLeases
-from dyorc.engine.events import AnswerTaken, BatchDone, ReplicaJoined, ReplicaLeft
+from dyorc.engine.events import AnswerTaken, BatchDone, ReplicaJoined, ReplicaLeft, RequestArrived
 from dyorc.errors import DeadlineError
 from tests.unit.engine.driver import World
 from tests.unit.engine.leasing_world import NO_GUESSES, world_with
@@ -115,27 +115,28 @@ def test_a_batch_that_runs_may_read_its_inputs_though_its_request_was_cancelled(
     world.check_nothing_is_left()
 
 
-def test_a_gateway_that_comes_back_keeps_inputs_that_batches_of_before_still_read() -> None:
+def _returned_gateway() -> tuple[World, RequestArrived]:
+    """Returns a world whose gateway has come back with a request, while the oldest batch reads its input for the one before."""
     world = world_with(add_one, is_storing=True)
     world.gateway_joins("gateway")
     event = world.arrival(increment, [0, 0], holder="gateway")
     world.tell(event)
     (again,) = world.gateway_returns("gateway", [event])
-    world.finish()  # of the request of before
-    assert world.released.isdisjoint(blocks_of(event.inputs)), "the new request has yet to read it"
+    return world, again
+
+
+def test_a_gateway_that_comes_back_keeps_inputs_that_batches_of_before_still_read() -> None:
+    world, again = _returned_gateway()
+    world.finish()
+    assert world.released.isdisjoint(blocks_of(again.inputs)), "the new request has yet to read it"
     world.finish_all()
     assert np.array_equal(world.result(again.request_id), [1, 1])
     world.check_nothing_is_left()
 
 
 def test_a_gateway_that_comes_back_has_its_inputs_though_a_batch_of_before_could_not_read_them() -> None:
-    world = world_with(add_one, is_storing=True)
-    world.gateway_joins("gateway")
-    event = world.arrival(increment, [0, 0], holder="gateway")
-    world.tell(event)
-    batch = world.oldest()
-    (again,) = world.gateway_returns("gateway", [event])
-    world.lose_inputs(batch)  # its arena was closed for a moment
+    world, again = _returned_gateway()
+    world.lose_inputs()  # its arena was closed for a moment
     world.finish_all()
     assert np.array_equal(world.result(again.request_id), [1, 1])
     world.check_nothing_is_left()

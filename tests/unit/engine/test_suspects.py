@@ -378,6 +378,16 @@ def test_suspects_of_two_programs_do_not_run_at_once_in_one_process() -> None:
     assert [batch.action.is_suspect for batch in world.in_flight.values()] == [True]
 
 
+def _finish_all(world: World) -> list[tuple[int, bool]]:
+    """Finishes all batches, oldest first. Returns the size of each, and whether it was tried as a suspect."""
+    seen: list[tuple[int, bool]] = []
+    while world.in_flight:
+        batch = world.oldest()
+        seen.append((batch.size, batch.action.is_suspect))
+        world.finish(batch)
+    return seen
+
+
 def test_each_call_of_a_suspect_request_runs_alone() -> None:
     @dyorc.workflow
     async def increments(x: Vector) -> Vector:
@@ -387,11 +397,7 @@ def test_each_call_of_a_suspect_request_runs_alone() -> None:
     world.join(add_one)
     world.tell(warned(world, suspects=[5]))
     request = world.submit(increments, [5, 0], identity=5)
-    seen: list[tuple[int, bool]] = []
-    while world.in_flight:
-        batch = world.oldest()
-        seen.append((batch.size, batch.action.is_suspect))
-        world.finish(batch)
+    seen = _finish_all(world)
     world.result(request)
     assert seen == [(1, True)] * 3, "any of them may be the one that ended the other process"
     world.submit(increment, [5, 0], identity=5)
@@ -424,11 +430,7 @@ def test_a_call_that_follows_others_of_its_request_is_tried_alone_too() -> None:
     world.tell(warned(world, suspects=[5]))
     request = world.submit(in_a_row, [5, 0], identity=5)
     equal = world.submit(in_a_row, [5, 0], identity=5)
-    seen: list[tuple[int, bool]] = []
-    while world.in_flight:
-        batch = world.oldest()
-        seen.append((batch.size, batch.action.is_suspect))
-        world.finish(batch)
+    seen = _finish_all(world)
     world.result(request)
     world.result(equal)
     assert seen[:3] == [(1, True)] * 3, "the last may be the one that ended the other process"

@@ -12,7 +12,6 @@ from jaxtyping import Float
 import dyorc
 from dyorc.authoring.workflow import Workflow
 from dyorc.errors import WorkflowError
-from dyorc.replay.identities import shown_views
 from dyorc.telemetry.histories.history_files import read_histories
 from tests.unit.replay.histories import (
     Vector,
@@ -289,21 +288,6 @@ async def test_a_large_value_through_a_view_of_the_whole_is_the_same(tmp_path: P
     assert tried(flow_of(lambda ref: ref[:][:]), histories).num_same == 1
     assert tried(flow_of(lambda ref: ref[1:]), histories).more_calls == {"double": 1, "halve": 1}
     assert tried(flow_of(lambda ref: ref[::-1]), histories).more_calls == {"double": 1, "halve": 1}
-
-
-@pytest.mark.parametrize(
-    ("views", "shown"),
-    [
-        ([], ""),
-        ([["..."], [[None, None, None], [0, None, 1]]], ""),
-        ([[0, [None, None, None]]], "[[0]]"),
-        ([["...", 0, [None, None, None]]], "[['...', 0, [None, None, None]]]"),
-        ([[[None, None, None], 0]], "[[[None, None, None], 0]]"),
-        ([[None, "..."]], "[[None]]"),
-    ],
-)
-def test_only_views_of_the_whole_are_left_out(views: list[Any], shown: str) -> None:
-    assert shown_views(views) == shown
 
 
 async def test_answers_are_compared_as_numbers(tmp_path: Path) -> None:

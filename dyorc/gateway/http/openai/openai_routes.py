@@ -314,5 +314,5 @@ class OpenAiRoutes:
 
 async def write_openai_error(send: Send, error: Exception, more_headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
     """Writes an error in the form of this API."""
-    headers = [JSON, *more_headers, *(retry_headers(error) if isinstance(error, DyOrcError) else ())]
+    headers = [JSON, *more_headers, *retry_headers(error)]
     await write(send, openai_status(error), headers, [openai_error(error)])

@@ -48,8 +48,11 @@ def test_a_lock_is_released_when_the_process_that_holds_it_dies() -> None:
         lock.acquire()
         world.end()
 
+    def start_waiting() -> None:
+        world.start_process("waiting", wait)
+
     holder = world.start_process("holder", hold)
-    world.call_later(1.0, lambda: world.start_process("waiting", wait))
+    world.call_later(1.0, start_waiting)
     world.call_later(2.0, lambda: world.kill(holder))
     assert world.run(10.0)
 

@@ -74,7 +74,8 @@ class VirtualRedis:
         """Serves until its process ends."""
         self.server.sockets.clear()
         loop = asyncio.get_running_loop()
-        await loop.create_server(lambda: _Connection(self), sock=VirtualSocket(PORT))
+        listening: Any = VirtualSocket(PORT)
+        await loop.create_server(lambda: _Connection(self), sock=listening)
         await asyncio.Event().wait()
 
     def job_states(self) -> dict[str, str]:
@@ -119,9 +120,9 @@ class _Connection(asyncio.Protocol):
         self._client.close()
 
     async def _answer(self) -> None:
-        replies: Any = self._client.responses
+        client: Any = self._client
         while True:
-            self._transport.write(encoded(await replies.get(), self._client._client_info.protocol_version))
+            self._transport.write(encoded(await client.responses.get(), client._client_info.protocol_version))
 
 
 class _Client(AsyncFakeSocket):

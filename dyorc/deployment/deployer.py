@@ -26,6 +26,7 @@ from dyorc.errors import (
     DefinitionError,
     InvalidInputError,
     PermissionDeniedError,
+    StoreError,
     UnknownModelError,
     UnsupportedError,
 )
@@ -41,7 +42,11 @@ _REPLAY_TIMEOUT_S = 0.1
 """For each request that is replayed, besides the time for the import."""
 
 Keep = Callable[[bytes], Awaitable[None]]
-"""Persists what is deployed, as JSON. May raise StoreError."""
+"""Persists what is deployed, as JSON. May raise StoreError, and ConflictError if another process has deployed meanwhile."""
+
+Read = Callable[[], Awaitable[DeploymentState]]
+"""Returns what is deployed of the models that this server serves, as it was persisted last, by whichever process. May raise
+StoreError."""
 
 
 class Deployer:
@@ -52,6 +57,7 @@ class Deployer:
         peers: The other processes of the server.
         targets: What the server was started with.
         keep: Persists what is deployed.
+        read: Reads what other processes have persisted; None: only this one does.
         can_judge: Whether somebody judges versions (`CanaryRunner`).
         histories: Folder of this server's recorded requests; empty: it records none.
         step_limit_s: How long a step of a workflow may take, also in a replay.
@@ -68,6 +74,7 @@ class Deployer:
         config: DeploymentConfig,
         targets: Sequence[str],
         keep: Keep,
+        read: Read | None = None,
         *,
         can_judge: bool = False,
         histories: str = "",
@@ -81,16 +88,27 @@ class Deployer:
         self._folders = [*folders_of(targets), *(Path(folder).resolve() for folder in config.code_folders)]
         self._packages = {target.partition(":")[0].partition(".")[0] for target in targets if ".py:" not in target}
         self._keep = keep
+        self._read = read
+        self._num_shown = 0
+        self._showing = asyncio.Lock()
         self._can_judge = can_judge
         self.record = DeploymentState()
 
     async def begin(self, record: DeploymentState) -> None:
-        """Begins with what was loaded at the start, and follows what the other processes have deployed since."""
-        self.record = record
-        self._peers.begin(self._bring_in_here, self._discard_here, self._follow, lambda: self.record)
-        newest = await self._peers.newest()
-        if newest is not None and newest.number > self.record.number:
-            await self._follow(newest)
+        """Begins with what was loaded at the start, and follows what the other processes have deployed since. The store is read
+        after this process has begun to listen to them: each change is in the store before others hear of it, so none is missed.
+
+        Raises:
+            DeployError: If this process cannot load what is deployed.
+        """
+        self.record, self._num_shown = record, record.number
+        self._peers.begin(self)
+        try:
+            await self.read_again()
+        except StoreError:  # the other processes have said what they know
+            self._peers.catch_up_later()
+        self._peers.tell(self.record)
+        await self.show()
 
     async def change(self, change: DeploymentChange) -> dict[str, Any]:
         """Carries out one change, in all processes. A version that leaves still answers the requests that it has.
@@ -274,20 +292,20 @@ class Deployer:
         model, history = probe.model, self.record.lines.get(probe.model)
         known = None if history is None else history.versions.get(name)
         key = ModelKey(model, name)
-        is_new = known is None and key not in self.versions.loaded
         try:
             version = known or await self._draft(key, probe, change)
             after = ModelHistory.starting_with(version) if history is None else _with_version(history, version, change)
             return await self._put(model, after, change)
         except BaseException:
-            if is_new:
-                await asyncio.shield(self.versions.discard(key))
+            if known is None:
+                await asyncio.shield(self.discard(key))
             raise
 
     async def _draft(self, key: ModelKey, probe: ProbeResult, change: Deploy) -> Version:
         assert probe.bundle is not None
         while (leaving := self.versions.leaving_task(key)) is not None:  # a version with this name and other code
             await asyncio.wait([leaving])
+        await self.discard(key)  # one that was never on offer
         drafted = await self.versions.draft(*key, probe.bundle, shares=not change.is_fresh)
         return msgspec.structs.replace(drafted, deployed_s=round(time.time(), 3))
 
@@ -326,11 +344,12 @@ class Deployer:
             await self._keep(record.to_json())
         except BaseException:
             keys = [ModelKey(version.model, version.version) for version in new]
-            await asyncio.shield(asyncio.gather(*(self._discard_here(key) for key in keys), self._peers.discard(keys)))
+            await asyncio.shield(asyncio.gather(*(self.discard(key) for key in keys), self._peers.discard(keys)))
             raise
         self.record = record
         self.versions.show(record)
-        await self._peers.show(record)
+        self._num_shown = record.number
+        await self._peers.show(record, self._config.warm_timeout_s)
         _log.info("deployed", model=model, **_report(history))
         return {"model": model, **_report(history), "is_changed": True}
 
@@ -351,30 +370,48 @@ class Deployer:
         try:
             async with asyncio.TaskGroup() as group:
                 for version in versions:
-                    group.create_task(self._bring_in_here(version))
+                    group.create_task(self.bring_in(version))
                     group.create_task(self._peers.bring_in(version, self._config.warm_timeout_s))
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
 
-    async def _bring_in_here(self, version: Version) -> None:
+    # For the other processes (`DeployedHere`)
+
+    @property
+    def num_shown(self) -> int:
+        return self._num_shown
+
+    async def bring_in(self, version: Version) -> None:
         await self.versions.bring_in(version, self._config.warm_timeout_s)
 
-    async def _discard_here(self, key: ModelKey) -> None:
+    async def discard(self, key: ModelKey) -> None:
         history = self.record.lines.get(key.name)
         if history is None or key.version not in history.loaded_names():
             await self.versions.discard(key)
 
-    async def _follow(self, record: DeploymentState) -> None:
-        """Applies what another process has decided."""
-        if record.number <= self.record.number:
+    def take_over(self, record: DeploymentState) -> None:
+        if record.number > self.record.number:
+            self.record = record
+
+    async def show(self) -> None:
+        async with self._showing:
+            while self._num_shown < self.record.number:
+                record = self.record
+                for history in record.lines.values():
+                    for name in history.loaded_names():
+                        if not self.versions.is_missing(ModelKey(history.versions[name].model, name)):
+                            await self.bring_in(history.versions[name])
+                if record is self.record:
+                    self.versions.show(record)
+                    self._num_shown = record.number
+
+    async def read_again(self) -> None:
+        if self._read is None:
             return
-        self.record = record
-        for history in record.lines.values():
-            for name in history.loaded_names():
-                if not self.versions.is_missing(ModelKey(history.versions[name].model, name)):
-                    await self._bring_in_here(history.versions[name])
-        if record is self.record:
-            self.versions.show(record)
+        stored = await self._read()
+        if stored.number > self.record.number:
+            self.take_over(DeploymentState(stored.number, {**self.record.lines, **stored.lines}))
+            self._peers.tell(self.record)  # the others may have read it earlier, and the one who noted it may have ended
 
 
 def _loaded_name(history: ModelHistory | None, probe: ProbeResult) -> str:

@@ -201,9 +201,11 @@ class LoadedVersions:
         """
         key = ModelKey(version.model, version.version)
         while (leaving := self._leaving.get(key)) is not None:
-            if key in self.loaded:
-                leaving.cancel()
+            if key in self.loaded and self.loaded[key].bundle.digest == version.bundle.digest:
+                leaving.cancel()  # otherwise other code has the name, and goes on until its requests have ended
             await asyncio.wait([leaving])
+        if key in self.loaded and key not in self._offered and self.loaded[key].bundle.digest != version.bundle.digest:
+            await self.discard(key)  # left over from a deployment that did not end
         if key not in self.loaded:
             workflow, importer, prints = await asyncio.to_thread(self._load, version.bundle)
             self._take_in(rename_programs(workflow, version, prints, importer))

@@ -3,8 +3,8 @@
 import asyncio
 import hashlib
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -13,10 +13,11 @@ from dyorc.authoring.bundles import path_of
 from dyorc.authoring.loading import absolute, parts_of
 from dyorc.config import DEFAULT_GROUP
 from dyorc.core.decode_errors import DECODE_ERRORS
-from dyorc.deployment.deployer import Keep
+from dyorc.deployment.deployer import Keep, Read
 from dyorc.deployment.peers import DEPLOYED
-from dyorc.deployment.state import DeploymentState, Version
-from dyorc.errors import ConfigurationError, NotReadyError, StoreError
+from dyorc.deployment.state import DeploymentState, ModelHistory, Version
+from dyorc.errors import ConfigurationError, ConflictError, NotReadyError, StoreError
+from dyorc.gateway.peer_processes import PeerProcesses
 from dyorc.store.base import NoteFence, NoteStore
 
 T = TypeVar("T")
@@ -47,20 +48,29 @@ def _file_of(place: str) -> str:
     return place if place.endswith(".py") else path_of(place, folder) or f"{folder}:{place}"
 
 
-async def wait_for_record(notes: NoteStore, group: str, remembered: Mapping[str, Any] | None) -> DeploymentState:
-    """Returns what is deployed, as the other processes remember it or the store has it. Waits for the store: whatever is served
-    before it is known may be another version than was deployed.
+async def wait_for_record(notes: NoteStore, group: str, peers: PeerProcesses | None) -> DeploymentState:
+    """Returns what is deployed, as the store has it or the other processes remember it, whichever is newer: one that ended may
+    have noted a change and told nobody. Waits for the store if nobody remembers anything: whatever is served before it is known
+    may be another version than was deployed.
 
     Args:
         notes: Open.
         group: The group that serves it, or what `owner_of_notes` returns.
+        peers: The other processes; None without any.
 
     Raises:
         ConfigurationError: See `read_stored_record`.
     """
-    if remembered and DEPLOYED in remembered:
-        return DeploymentState.of_json(remembered[DEPLOYED])
-    return await wait_for_store(lambda: read_stored_record(notes, group))
+    text = None if peers is None else peers.remembered(DEPLOYED)
+    if text is None:
+        return await wait_for_store(lambda: read_stored_record(notes, group))
+    remembered = DeploymentState.of_json(text)
+    try:
+        stored = await read_stored_record(notes, group)
+    except StoreError as error:  # the deployer reads it when it can
+        _log.warning("deployed_versions_remembered", error=error.detail)
+        return remembered
+    return max(stored, remembered, key=lambda record: record.number)
 
 
 async def wait_for_store(read: Callable[[], Awaitable[T]]) -> T:
@@ -93,22 +103,62 @@ async def read_stored_record(notes: NoteStore, group: str) -> DeploymentState:
         ) from error
 
 
-def record_writer(store: NoteStore, group: str, before: DeploymentState, fence: NoteFence | None = None) -> Keep:
-    """Returns a function that writes the record to the store. Other servers' models of the same group stay as they are.
+def record_reader(store: NoteStore, group: str, before: DeploymentState, served: DeploymentState) -> Read:
+    """Returns a function that reads the record from the store, with the models that this server serves.
 
     Args:
-        fence: Of the group's leader. The function raises `NotReadyError`, and has changed nothing, if a later leader has read
-            the record.
+        before: What the store had when the server started.
+        served: What is served of that. The rest is other servers', or has the name of something that is served.
     """
-    others = dict(before.lines)
+    origins = {line.origin for line in served.lines.values() if line.origin}
+    unserved = before.lines.keys() - served.lines.keys()
+
+    def is_served(name: str, line: ModelHistory) -> bool:
+        return name not in unserved and (not line.origin or line.origin in origins)
+
+    async def read() -> DeploymentState:
+        stored = await read_stored_record(store, group)
+        if not origins <= {line.origin for line in stored.lines.values()}:  # a server of other targets wrote it
+            return DeploymentState(stored.number)
+        return DeploymentState(stored.number, {name: line for name, line in stored.lines.items() if is_served(name, line)})
+
+    return read
+
+
+def record_writer(store: NoteStore, group: str) -> Keep:
+    """Returns a function that writes the record to the store. Other servers' models of the same group stay as they are.
+
+    The function raises `ConflictError`, and has changed nothing, if the store has a record with this number or a later one:
+    neither of the two who wrote knew of the other's change, and the earlier one would be lost.
+    """
 
     async def keep(text: bytes) -> None:
         record = DeploymentState.of_json(text)
-        text = DeploymentState(record.number, {**others, **record.lines}).to_json()
-        if not await store.note(_name(group), text, fence):
+        stored = await read_stored_record(store, group)
+        if stored.number >= record.number:
+            raise ConflictError("another process has deployed something meanwhile, and nothing has changed; try again")
+        await store.note(_name(group), _beside_others(record, stored))
+
+    return keep
+
+
+def leaders_record_writer(store: NoteStore, group: str, before: DeploymentState, fence: NoteFence) -> Keep:
+    """Returns the same for the leader of a group.
+
+    Args:
+        before: What the store had when it began to lead. Nobody else changes that as long as it leads.
+        fence: The function raises `NotReadyError`, and has changed nothing, if a later leader has read the record.
+    """
+
+    async def keep(text: bytes) -> None:
+        if not await store.note(_name(group), _beside_others(DeploymentState.of_json(text), before), fence):
             raise NotReadyError(f"another orchestrator leads group {group!r} by now; nothing has changed")
 
     return keep
+
+
+def _beside_others(record: DeploymentState, stored: DeploymentState) -> bytes:
+    return DeploymentState(record.number, {**stored.lines, **record.lines}).to_json()
 
 
 async def read_live_versions(notes: NoteStore, group: str) -> list[Version]:

@@ -101,7 +101,20 @@ class PeerProcesses(Protocol):
         ...
 
     def remember(self, topic: str, value: Any) -> None:
-        """Keeps a value for processes that start later, in place of the last one on that topic."""
+        """Keeps a value for all others, the ones that start later included, in place of the last one on that topic. Once it is on
+        its way, they get it even if this process ends."""
+        ...
+
+    def remembered(self, topic: str) -> Any:
+        """Returns the last value on a topic that any process keeps for the others; None if there is none."""
+        ...
+
+    def on_remembered(self, topic: str, handler: Callable[[Any], None]) -> None:
+        """Calls a function with the value of a topic, if there is one already, and with each later one of another process."""
+        ...
+
+    def on_loss(self, handler: Callable[[int], None]) -> None:
+        """Calls a function with the number of each other process that ends."""
         ...
 
 
@@ -131,4 +144,13 @@ class NoPeers:
         pass
 
     def remember(self, topic: str, value: Any) -> None:
+        pass
+
+    def remembered(self, topic: str) -> Any:
+        return None
+
+    def on_remembered(self, topic: str, handler: Callable[[Any], None]) -> None:
+        pass
+
+    def on_loss(self, handler: Callable[[int], None]) -> None:
         pass

@@ -198,16 +198,16 @@ class ServerView:
         await self._peers.ask(_UNREGISTER, {"name": name, "is_on_device": kind is DeviceRegion})
         self._peers.remember(_REGISTER, self._clients.registrations())
 
-    def restore(self, remembered: Mapping[str, Any]) -> None:
+    def restore(self) -> None:
         """Restores, in a process that starts, what the others remember: clients' regions, unless their client has removed them
         since, and settings of the log."""
-        for region in remembered.get(_REGISTER, ()):
+        for region in self._peers.remembered(_REGISTER) or ():
             try:
                 self._register_here(region)
             except DyOrcError:
                 continue
-        if self._logs is not None and _LOGS in remembered:
-            self._logs.apply(remembered[_LOGS])
+        if self._logs is not None and (values := self._peers.remembered(_LOGS)) is not None:
+            self._logs.apply(values)
 
     # Logs
 

@@ -13,9 +13,9 @@ from dyorc.cluster.gateway_server import GatewayServer
 from dyorc.config import Settings
 from dyorc.deployment.loaded_versions import LoadedVersions, ServerRuntime
 from dyorc.deployment.persistence import (
+    leaders_record_writer,
     read_live_versions,
     read_stored_record,
-    record_writer,
     wait_for_store,
     write_live_versions,
 )
@@ -103,7 +103,7 @@ async def serve_deployments(
         before: What the store had when this orchestrator began to lead.
     """
     live = _LiveVersions(store, lead)
-    write = record_writer(store, lead.group, before, _fence_of(lead))
+    write = leaders_record_writer(store, lead.group, before, _fence_of(lead))
 
     async def keep(text: bytes) -> None:
         if not lead.is_sure():

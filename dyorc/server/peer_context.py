@@ -2,7 +2,7 @@
 
 import socket
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dyorc.config import GatewayConfig
 from dyorc.gateway.peer_processes import PeerProcesses
@@ -22,7 +22,6 @@ class PeerContext:
     Attributes:
         siblings: The other processes.
         num_cells: How many processes there are in all.
-        remembered: What the others keep for a process that starts.
         notes: Notes what runs, for others to read if this process crashes.
         listener: An inherited socket that already listens, in place of one that shares the port.
         listens_when_ready: Whether to listen only once the programs are ready: others serve meanwhile.
@@ -30,14 +29,13 @@ class PeerContext:
 
     siblings: PeerProcesses
     num_cells: int = 1
-    remembered: Any = None
     notes: "CrashNotes | None" = None
     listener: socket.socket | None = None
     listens_when_ready: bool = False
 
     async def join(self, service: InferenceService, config: GatewayConfig) -> socket.socket:
         """Takes over what the other processes know, and returns a socket for listening."""
-        service.server_view.restore(self.remembered or {})
+        service.server_view.restore()
         status = service.backend.status
         while self.listens_when_ready and not status.is_ready and not status.is_failing:
             await status.wait_for_change(_LOOK_AGAIN_S)

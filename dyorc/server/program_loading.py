@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dyorc.config import Settings
-from dyorc.deployment.deployer import Deployer, Keep
+from dyorc.deployment.deployer import Deployer, Keep, Read
 from dyorc.deployment.initial_versions import load_initial_versions
 from dyorc.deployment.loaded_versions import LoadedVersions, Places, ServerRuntime
 from dyorc.deployment.loading_versions import LoadedVersion as LoadedVersion
@@ -202,6 +202,7 @@ async def run_deployer(
     begin_epoch: BeginEpoch,
     siblings: PeerProcesses | None,
     keep: Keep,
+    read: Read | None = None,
     *,
     can_judge: bool = False,
 ) -> AsyncGenerator[Deployer]:
@@ -210,6 +211,7 @@ async def run_deployer(
     Args:
         begin_epoch: Begins an epoch of this server's requests.
         keep: See `dyorc.deployment.deployer.Keep`.
+        read: See `dyorc.deployment.deployer.Read`; None: nobody else writes what this server keeps.
         can_judge: See `Deployer`.
     """
     versions = LoadedVersions(running, served.repertoire, settings.programs, begin_epoch)
@@ -217,7 +219,7 @@ async def run_deployer(
     versions.begin(served.versions, served.record, is_group=served.is_group)
     histories = settings.telemetry.histories.folder
     deployer = Deployer(
-        versions, peers, settings.deployment, served.targets, keep, can_judge=can_judge, histories=histories,
+        versions, peers, settings.deployment, served.targets, keep, read, can_judge=can_judge, histories=histories,
         step_limit_s=settings.engine.step_limit_s,
     )  # fmt: skip
     await deployer.begin(served.record)

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from dyorc.config import Settings
 from dyorc.deployment.canary_runner import CanaryRunner
-from dyorc.deployment.persistence import owner_of_notes, record_writer, wait_for_record
+from dyorc.deployment.persistence import owner_of_notes, record_reader, record_writer, wait_for_record
 from dyorc.gateway.http.user_application import load_application
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.tls import refuse_open_address
@@ -59,7 +59,7 @@ async def serve_embedded(
         traces = stack.enter_context(tracing(settings.telemetry, os.environ))
         owner = owner_of_notes(settings.cluster.group, targets)
         store = await stack.enter_async_context(shared_store(settings))
-        before = await wait_for_record(store, owner, None if place is None else place.remembered)
+        before = await wait_for_record(store, owner, siblings)
         await handle_pending_signals()
         served = stack.enter_context(load_targets(targets, settings, before, is_group=False))
         application = load_application(settings.app) if settings.app else None
@@ -75,9 +75,9 @@ async def serve_embedded(
         jobs = await stack.enter_async_context(Jobs(service, store, settings.jobs, is_store_open=True))
         number = 0 if siblings is None else siblings.number
         await stack.enter_async_context(orchestrator.scaler.persist_traffic(store, f"traffic/{owner}/{number}"))
-        keep = record_writer(store, owner, before)
+        read, keep = record_reader(store, owner, before, served.record), record_writer(store, owner)
         deploying = run_deployer(
-            served, running, settings, service.admission.begin_epoch, siblings, keep, can_judge=True
+            served, running, settings, service.admission.begin_epoch, siblings, keep, read, can_judge=True
         )  # fmt: skip
         deployer = service.deployments = await stack.enter_async_context(deploying)
         is_first = siblings is None or siblings.number == 0

@@ -83,7 +83,7 @@ class _Cell:
         self._settings = settings_of_cell(Settings(**order["settings"]), order["num_cells"])
         self._channel = channel
         self._peers = CellPeers(order["number"], order["num_cells"], channel, _tenants(order), shares_backend=order["is_gateway"])
-        self._peers.inherit(order["counted"])
+        self._peers.inherit(order["counted"], order["remembered"])
         if order["warning"] is not None:
             self._peers.warn(order["warning"])
         self._signals = StopSignals((signal.SIGTERM,), same_s=0.0)  # the supervisor handles the other signals, and repeated ones
@@ -119,9 +119,8 @@ class _Cell:
     async def _serve(self) -> None:
         order, settings = self._order, self._settings
         place = PeerContext(
-            siblings=self._peers, num_cells=order["num_cells"], remembered=order["remembered"],
-            listens_when_ready=order["listens_when_ready"], listener=_inherited_socket(order["listener"]),
-            notes=_crash_notes(order["notes"]),
+            siblings=self._peers, num_cells=order["num_cells"], listens_when_ready=order["listens_when_ready"],
+            listener=_inherited_socket(order["listener"]), notes=_crash_notes(order["notes"]),
         )  # fmt: skip
         # Python compares bytecode by whole seconds and the file's length: it could miss a second change within a second.
         sys.dont_write_bytecode = order["is_dev"]

@@ -48,6 +48,9 @@ class CellPeers:
         self._on_warning: Callable[[Any], None] = self._warnings.append
         self._counts: Callable[[], Any] | None = None
         self._sent_counts: Any = None
+        self._remembered: dict[str, Any] = {}
+        self._on_remembered: dict[str, Callable[[Any], None]] = {}
+        self._on_loss: Callable[[int], None] = lambda _: None
         self._handlers: dict[str, Callable[[Any], Any]] = {}
         self._ids = count()
         self._questions: dict[int, asyncio.Future[PeerReplies]] = {}
@@ -107,9 +110,10 @@ class CellPeers:
         finally:
             del self._questions[number]
 
-    def inherit(self, counts: Any) -> None:
-        """Takes over the counts of the process before this one."""
+    def inherit(self, counts: Any, remembered: Mapping[str, Any]) -> None:
+        """Takes over the counts of the process before this one, and what the other cells keep for the ones that start."""
         self._sent_counts = counts
+        self._remembered = dict(remembered)
 
     def keep_counts(self, counts: Callable[[], Any]) -> Any:
         self._counts = counts
@@ -131,7 +135,19 @@ class CellPeers:
         self._on_warning(warning)
 
     def remember(self, topic: str, value: Any) -> None:
+        self._remembered[topic] = value
         self._channel.send("remember", what=topic, value=value)
+
+    def remembered(self, topic: str) -> Any:
+        return self._remembered.get(topic)
+
+    def on_remembered(self, topic: str, handler: Callable[[Any], None]) -> None:
+        self._on_remembered[topic] = handler
+        if topic in self._remembered:
+            handler(self._remembered[topic])
+
+    def on_loss(self, handler: Callable[[int], None]) -> None:
+        self._on_loss = handler
 
     def close(self) -> None:
         """Stops sending states."""
@@ -150,12 +166,25 @@ class CellPeers:
                     self._take(message)
                 case "warning":
                     self.warn(message["value"])
+                case "remembered":
+                    self._take_remembered(message["what"], message["value"])
                 case "siblings":
-                    self._others = {number: states for number, states in message["states"] if number != self.number}
-                    self._has_started = message["has_started"]
-                    self._show()
+                    self._take_states(message)
                 case _:
                     raise ValueError(f"the supervisor sent a message of the unknown kind {message['kind']!r}")
+
+    def _take_remembered(self, topic: str, value: Any) -> None:
+        self._remembered[topic] = value
+        if (handler := self._on_remembered.get(topic)) is not None:
+            handler(value)
+
+    def _take_states(self, message: Message) -> None:
+        before = self._others.keys()
+        self._others = {number: states for number, states in message["states"] if number != self.number}
+        self._has_started = message["has_started"]
+        self._show()
+        for number in sorted(before - self._others.keys()):
+            self._on_loss(number)
 
     def _answer(self, message: Message) -> None:
         handler = self._handlers.get(message["what"])

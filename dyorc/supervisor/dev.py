@@ -193,8 +193,8 @@ class DevServer:
                 self._on_ready(cell, message)
             case "failed":
                 cell.failure = message
-            case "counted":
-                pass  # the next cell runs other code, so its counts start from 0
+            case "counted" | "remember":
+                pass  # the next cell runs other code, so its counts start from 0, and what is deployed is in the store
             case _:
                 raise ValueError(f"a cell sent a message of the unknown kind {message['kind']!r}")
 

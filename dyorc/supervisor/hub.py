@@ -25,7 +25,7 @@ class CellHub:
     """Passes questions between cells. Used on the event loop.
 
     Attributes:
-        remembered: What the cells want to pass to a cell that starts, by name; opaque here.
+        remembered: What cells keep for the others, the ones that start later included, by name; opaque here.
 
     Args:
         cells: The living cells, by number; the mapping's owner keeps it up to date.
@@ -50,7 +50,7 @@ class CellHub:
             case "counted":
                 self._counted[cell.number] = message["value"]
             case "remember":
-                self.remembered[message["what"]] = message["value"]
+                self._remember(cell, message)
             case _:
                 raise ValueError(f"a cell sent a message of the unknown kind {message['kind']!r}")
 
@@ -76,6 +76,14 @@ class CellHub:
         question.waiting.discard(cell.number)
         if not question.waiting:
             self._close(message["id"])
+
+    def _remember(self, cell: CellProcess, message: Message) -> None:
+        """Passes a value on at once: the cell that sent it may end, and a cell that is starting already has an older one."""
+        what, value = message["what"], message["value"]
+        self.remembered[what] = value
+        for other in self._cells.values():
+            if other is not cell:
+                other.send("remembered", what=what, value=value)
 
     def counted_by(self, number: int) -> Any:
         """Returns the counts that a cell reported last; None if it reported none."""

@@ -22,7 +22,7 @@ from tests.server_process import target
 
 async def test_a_server_waits_for_redis_and_then_knows_what_is_deployed(redis_server: RedisServer) -> None:
     async with RedisStore(redis_server.url, f"{{{secrets.token_hex(4)}}}:") as store:
-        keep = record_writer(store, "shop", DeploymentState())
+        keep = record_writer(store, "shop")
         await keep(DeploymentState(7).to_json())
         redis_server.kill()
         with pytest.raises(StoreError):

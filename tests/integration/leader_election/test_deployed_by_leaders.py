@@ -2,7 +2,7 @@
 
 import pytest
 
-from dyorc.deployment.persistence import read_stored_record, record_writer
+from dyorc.deployment.persistence import leaders_record_writer, read_stored_record
 from dyorc.deployment.state import DeploymentState
 from dyorc.errors import NotReadyError
 from dyorc.leader_election.leader import LeaderTerm
@@ -20,7 +20,7 @@ async def test_a_replaced_leader_cannot_change_what_its_successor_has_read(make_
     async with make_store() as store:
         inherited = await wait_for_deployed(store, _lead(1, reported))
         assert inherited is not None
-        keep = record_writer(store, "shop", inherited.record, NoteFence("shop", 1))
+        keep = leaders_record_writer(store, "shop", inherited.record, NoteFence("shop", 1))
         await keep(DeploymentState(1).to_json())
         inherited = await wait_for_deployed(store, _lead(2, reported))
         assert inherited is not None

@@ -16,6 +16,7 @@ from dyorc.deployment.persistence import (
     leaders_record_writer,
     read_live_versions,
     read_stored_record,
+    record_reader,
     wait_for_store,
     write_live_versions,
 )
@@ -103,6 +104,7 @@ async def serve_deployments(
         before: What the store had when this orchestrator began to lead.
     """
     live = _LiveVersions(store, lead)
+    read_stored = record_reader(store, lead.group, before, served.record)
     write = leaders_record_writer(store, lead.group, before, _fence_of(lead))
 
     async def keep(text: bytes) -> None:
@@ -111,10 +113,16 @@ async def serve_deployments(
         await live.write()  # first: a leader that ends between the two leaves the next one too much, never too little
         await write(text)
 
+    async def read() -> DeploymentState:
+        """Reads what this leader has written itself, perhaps with an error of the store for an answer."""
+        record = await read_stored()
+        return record if lead.is_sure() else DeploymentState()  # or it may be its successor's
+
     begin_epoch = gateways.control.begin_epoch
     if lead.fence > 1:
         begin_epoch = after_return_of_gateways(begin_epoch, time.monotonic)
-    async with run_deployer(served, running, settings, begin_epoch, None, keep) as deployer, live.follow(deployer.versions):
+    deploying = run_deployer(served, running, settings, begin_epoch, None, keep, read)
+    async with deploying as deployer, live.follow(deployer.versions):
         with gateways.control.accept_changes(deployer):
             yield
 

@@ -152,6 +152,14 @@ def test_a_crash_is_survived(project: Project, server: ServerProcess) -> None:
     wait_for_answer(server, [2, 4, 6, 8])
 
 
+def test_it_hears_of_its_cell_after_a_deploy(project: Project, server: ServerProcess) -> None:
+    server.wait_until_ready()
+    with dyorc.Client(server.url) as client:
+        for number in (2, 3):
+            client.deploy(f"{project.folder}/app.py:scaled", fresh=True)
+            server.wait_for(rf"scale@{number}: ready")
+
+
 def test_files_that_nothing_imports_change_nothing(project: Project, server: ServerProcess) -> None:
     server.wait_until_ready()
     server.wait_for("Watching 2 files")

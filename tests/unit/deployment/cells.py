@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, cast
 
 from dyorc.config import DeploymentConfig
@@ -31,13 +31,13 @@ class Notes:
 
     Attributes:
         is_down: Whether it cannot be used now.
-        noted_s: Called once something is noted; a test may hold up the one who notes here.
+        is_noted: Called once something is noted; a test may hold up here who has noted it.
     """
 
     def __init__(self, history: ModelHistory = DEPLOYED) -> None:
         self.values: dict[str, bytes] = {NAME: DeploymentState(1, {"flow": history}).to_json()}
         self.is_down = False
-        self.is_noted: Callable[[], Any] = lambda: asyncio.sleep(0)
+        self.is_noted: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0)
 
     async def note(self, name: str, value: bytes, fence: NoteFence | None = None) -> bool:
         self._check()
@@ -119,6 +119,7 @@ class Cell:
 
     Attributes:
         states: As of a `CellProcess`.
+        asked: What it was asked, with the values.
     """
 
     deployer: Deployer
@@ -127,6 +128,7 @@ class Cell:
     def __init__(self, number: int, supervisor: "Cells") -> None:
         self.number = number
         self.states: Any = None
+        self.asked: list[tuple[str, Any]] = []
         self.channel = _Channel(lambda message: supervisor.handle(self, message))
         self.peers = CellPeers(number, supervisor.num_cells, cast("JsonLineStream", self.channel))
         self.peers.inherit(None, supervisor.hub.remembered)
@@ -136,6 +138,8 @@ class Cell:
 
     def send(self, kind: str, **content: Any) -> None:
         """Sends it a message from the supervisor."""
+        if kind == "asked":
+            self.asked.append((content["what"], content["value"]))
         self.channel.push(kind, **content)
 
     async def read(self) -> None:

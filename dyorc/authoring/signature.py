@@ -460,14 +460,18 @@ class Signature:
         check_all(self.inputs, tensors, self.owner)
 
     def check_contents(self, arrays: Sequence[Array], max_image_pixels: int = MAX_IMAGE_PIXELS) -> None:
-        """Checks what a request's arrays hold, in the order of `inputs`: finite numbers where declared `Finite`, and images.
+        """Checks what a request's arrays hold, in the order of `inputs`; see `check_content`."""
+        for spec, array in zip(self.inputs, arrays, strict=True):
+            self.check_content(spec, array, max_image_pixels)
+
+    def check_content(self, spec: TensorSpec, array: Array, max_image_pixels: int = MAX_IMAGE_PIXELS) -> None:
+        """Checks what a request's array holds: finite numbers where declared `Finite`, and images.
 
         Raises:
-            InvalidInputError: If one holds NaN or infinity, and where; or no image, or one of too many pixels.
+            InvalidInputError: If it holds NaN or infinity, and where; or no image, or one of too many pixels.
         """
-        for spec, array in zip(self.inputs, arrays, strict=True):
-            if spec.is_finite and spec.dtype in FLOATS and not np.isfinite(array).all():
-                at = tuple(int(axis[0]) for axis in np.nonzero(~np.isfinite(array)))
-                raise InvalidInputError(f"{self.owner}: {spec.name!r} holds {array[at]} at {list(at)}, expected finite numbers")
-            if isinstance(spec, ValueSpec):
-                spec.check_content(array, self.owner, max_image_pixels)
+        if spec.is_finite and spec.dtype in FLOATS and not np.isfinite(array).all():
+            at = tuple(int(axis[0]) for axis in np.nonzero(~np.isfinite(array)))
+            raise InvalidInputError(f"{self.owner}: {spec.name!r} holds {array[at]} at {list(at)}, expected finite numbers")
+        if isinstance(spec, ValueSpec):
+            spec.check_content(array, self.owner, max_image_pixels)

@@ -138,6 +138,7 @@ def _rows(report: "ReplayReport") -> Iterator[tuple[int, str, str]]:
     for site, before, now, number in report.outcomes[:_MAX_LINES]:
         yield number, "", escape(f"{site}: {before} is {now}")
     yield report.num_other_calls, "other calls", ", ".join(_calls(report))
+    yield report.num_other_orders, "effects in another order", ""
     yield report.num_other_answers, "another answer", escape(report.answer)
     yield report.num_other_errors, "another error, or one where there was none", ""
     for error, number in list(report.errors.items())[:_MAX_LINES]:

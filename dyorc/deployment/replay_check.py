@@ -123,6 +123,7 @@ def _summary(report: ReplayReport, max_differences: int) -> str:
     parts = {
         "have another outcome of a decision": report.num_other_outcomes,
         "make other calls": report.num_other_calls,
+        "have effects in another order": report.num_other_orders,
         "have another answer": report.num_other_answers,
         "have another error": report.num_other_errors,
         "need what is not recorded": report.num_diverged,

@@ -81,8 +81,10 @@ def _difference_of_floats(expected: Array, array: Array, config: ShadowConfig) -
         )  # fmt: skip
         if is_same.all():
             return "", 0
-        furthest = np.nanmax(np.where(is_same, 0.0, np.abs(array - expected)))
-    text = f"differs in {expected.size - np.count_nonzero(is_same)} of {expected.size} elements, by up to {furthest:.3g}"
+        distances = np.abs(array - expected)[~is_same]
+    text = f"differs in {expected.size - np.count_nonzero(is_same)} of {expected.size} elements"
+    if not np.isnan(distances).all():  # between NaN and a number there is none
+        text += f", by up to {np.nanmax(distances):.3g}"
     return text, int(np.argmin(is_same))
 
 

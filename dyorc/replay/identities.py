@@ -6,12 +6,14 @@ a result by its call, and that by its program and arguments, and so on.
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dyorc.core.arrays import Array, apply_views
 from dyorc.telemetry.histories.history import (
     CONSTANT,
     INPUT,
+    WHOLE,
     HistoryCall,
     KeptTensor,
     RequestHistory,
@@ -23,13 +25,34 @@ from dyorc.telemetry.histories.history import (
 _NOTHING = KeptTensor("", ())
 
 
+@dataclass(frozen=True, slots=True)
+class StreamIdentity:
+    """What a call has read of a stream that was passed to it.
+
+    Attributes:
+        parts: The identities of the tensors of each part.
+        is_ended, error: See `ReadStream`.
+    """
+
+    parts: Sequence[tuple[str, ...]]
+    is_ended: bool = False
+    error: tuple[str, ...] = ()
+
+    def is_part_of(self, other: "StreamIdentity") -> bool:
+        """Returns whether the other stream begins with this one and, if this one is ended, ends as it does."""
+        num_parts = len(self.parts)
+        if self.is_ended and not (other.is_ended and len(other.parts) == num_parts and other.error[:1] == self.error[:1]):
+            return False
+        return list(other.parts[:num_parts]) == list(self.parts)
+
+
 class Identities:
     """The identities of the tensors and calls of one history: texts that are equal for equal ones, also in other histories.
 
     Args:
         recorded: Those of the history that was replayed, if this one is of its replay. Whether a result is known by its bytes
             depends on that history: here it may be missing, since the call was not needed any longer, or be there, since the
-            workflow had it made again.
+            workflow had it made again. How far a call has read a stream does, too.
     """
 
     def __init__(self, history: RequestHistory, recorded: "Identities | None" = None) -> None:
@@ -37,15 +60,14 @@ class Identities:
         self._recorded = recorded
         self._names = list(history.inputs)
         self._calls: dict[int, str] = {}
-        self._outputs: dict[str, tuple[KeptTensor, ...]] | None = None
+        self._by_identity: dict[str, list[HistoryCall]] | None = None
+        self._readers: dict[str, list[int]] | None = None
 
     def of(self, source: TensorSource) -> str:
         """Returns the identity of a tensor."""
         kept = self._kept(source)
         if self._recorded is not None and source.call >= 0:
-            theirs = self._recorded.output_of(self.of_call(source.call), source.field)
-            if theirs is not None and (kept is _NOTHING or theirs.data is None):
-                kept = theirs
+            kept = self._recorded.as_known(self.of_call(source.call), source.field, source.part, kept)
         array = _seen_through(kept, source)
         if array is not None:
             return digest_of(array)
@@ -53,58 +75,133 @@ class Identities:
             return of_input(self._names[source.field], source.views)
         if source.call == CONSTANT:
             return f"{kept.digest}{shown_views(source.views)}"
-        return of_result(self.of_call(source.call), source.field, source.views)
+        return of_result(self.of_call(source.call), source.field, source.views, source.part)
 
     def of_call(self, number: int) -> str:
         """Returns the identity of a call, by its number."""
         identity = self._calls.get(number)
         if identity is None:
-            call = self._history.calls[number]
-            identity = self._calls[number] = of_call(call.program, call.statics, [self.of(source) for source in call.arguments])
+            identity = self.of_call_without_streams(number)
+            if streams := self.streams_of(number):
+                like = None if self._recorded is None else self._recorded.reader_like(identity, streams)
+                identity = like or of_reader(identity, streams)
+            self._calls[number] = identity
         return identity
+
+    def of_call_without_streams(self, number: int) -> str:
+        """Returns what is equal for all calls that differ in nothing but the streams that they read."""
+        call = self._history.calls[number]
+        return of_call(call.program, call.statics, [self.of(source) for source in call.arguments])
+
+    def streams_of(self, number: int) -> list[StreamIdentity]:
+        """Returns what a call has read of its streams, by its number."""
+        return [
+            StreamIdentity([tuple([self.of(source) for source in part]) for part in stream.parts], stream.is_ended, stream.error)
+            for stream in self._history.calls[number].streams
+        ]
+
+    def reader_like(self, base: str, streams: Sequence[StreamIdentity]) -> str | None:
+        """Returns the identity of the first call here that has read the beginnings of these streams, if possible one that has
+        ended; None if there is none.
+
+        Args:
+            base: As `of_call_without_streams` has it.
+        """
+        numbers = self._readers_alike(base)
+        for number in sorted(numbers, key=lambda number: not is_over(self._history.calls[number])):
+            if _are_parts_of(self.streams_of(number), streams):
+                return self.of_call(number)
+        return None
+
+    def ended_like(self, number: int) -> HistoryCall | None:
+        """Returns the first call that has ended, if possible with a result, and is equal to a call here as far as that came;
+        None if there is none."""
+        alike = list(self._alike(self.of_call(number)))
+        if streams := self.streams_of(number):
+            readers = self._readers_alike(self.of_call_without_streams(number))
+            alike += [self._history.calls[other] for other in readers if _are_parts_of(streams, self.streams_of(other))]
+        return next(filter(is_over, sorted(alike, key=lambda call: call.outputs is None)), None)
+
+    def _readers_alike(self, base: str) -> Sequence[int]:
+        """Returns the numbers of the calls that differ in nothing but the streams that they read."""
+        if self._readers is None:
+            self._readers = {}
+            for number, call in enumerate(self._history.calls):
+                if call.streams:
+                    self._readers.setdefault(self.of_call_without_streams(number), []).append(number)
+        return self._readers.get(base, ())
+
+    def of_nested(self, number: int) -> str:
+        """Returns what is equal for runs of a workflow with equal arguments, by the number of the run."""
+        run = self._history.nested[number]
+        return of_call(run.workflow, run.statics, [self.of(source) for source in run.arguments])
 
     def array(self, source: TensorSource) -> Array | None:
         """Returns a tensor; None if its bytes are not in the history."""
         return _seen_through(self._kept(source), source)
 
-    def output_of(self, call: str, field: int) -> KeptTensor | None:
-        """Returns an output of the first call with this identity that has a result; None if there is none."""
-        outputs = self.outputs_of(call)
-        return None if outputs is None else outputs[field]
+    def as_known(self, call: str, field: int, part: int, tensor: KeptTensor) -> KeptTensor:
+        """Returns an output of a call as it is known here, if the call is: that may be with fewer bytes, or none.
 
-    def outputs_of(self, call: str) -> tuple[KeptTensor, ...] | None:
-        """Returns the outputs of the first call with this identity that has a result; None if there is none."""
-        if self._outputs is None:
-            self._outputs = {}
-            for number, made in enumerate(self._history.calls):
-                if made.outputs is not None:
-                    self._outputs.setdefault(self.of_call(number), made.outputs)
-        return self._outputs.get(call)
+        Args:
+            call: Its identity.
+            part: See `TensorSource`.
+            tensor: As another history of it has it.
+        """
+        alike = self._alike(call)
+        if not alike:
+            return tensor
+        theirs = next(filter(None, [_output(each, field, part) for each in alike]), _NOTHING)
+        return tensor if theirs.data is not None and tensor is not _NOTHING else theirs
+
+    def _alike(self, call: str) -> Sequence[HistoryCall]:
+        """Returns the calls with this identity."""
+        if self._by_identity is None:
+            self._by_identity = {}
+            for number, each in enumerate(self._history.calls):
+                self._by_identity.setdefault(self.of_call(number), []).append(each)
+        return self._by_identity.get(call, ())
 
     def _kept(self, source: TensorSource) -> KeptTensor:
         if source.call == INPUT:
             return self._history.inputs[self._names[source.field]]
         if source.call == CONSTANT:
             return self._history.constants[source.field]
-        outputs = self._history.calls[source.call].outputs
-        return _NOTHING if outputs is None else outputs[source.field]
+        return _output(self._history.calls[source.call], source.field, source.part) or _NOTHING
 
 
 def complete(history: RequestHistory) -> None:
-    """Gives calls without a result, since they were not needed any longer, that of an equal call that has one."""
+    """Gives calls that did not end, since they were not needed any longer, the end of an equal call."""
     while any(_lacks_result(call) for call in history.calls):
         identities, is_changed = Identities(history), False
         for number, call in enumerate(history.calls):
             if _lacks_result(call):
-                outputs = identities.outputs_of(identities.of_call(number))
-                if outputs is not None:
-                    call.outputs, is_changed = outputs, True
+                ended = identities.ended_like(number)
+                if ended is not None:
+                    call.outputs, call.error, call.parts, call.streams = ended.outputs, ended.error, ended.parts, ended.streams
+                    is_changed = True
         if not is_changed:
             return
 
 
+def _are_parts_of(streams: Sequence[StreamIdentity], others: Sequence[StreamIdentity]) -> bool:
+    """Returns whether the others begin with these streams, one by one."""
+    return len(streams) == len(others) and all(mine.is_part_of(theirs) for mine, theirs in zip(streams, others, strict=True))
+
+
+def _output(call: HistoryCall, field: int, part: int) -> KeptTensor | None:
+    """Returns an output of a call, or of a part that it has yielded; None if it is not there."""
+    outputs = call.outputs if part == WHOLE else call.parts[part] if call.parts is not None and part < len(call.parts) else None
+    return outputs[field] if outputs is not None and field < len(outputs) else None
+
+
+def is_over(call: HistoryCall) -> bool:
+    """Returns whether a call has ended: with a result, or an error."""
+    return call.outputs is not None or bool(call.error)
+
+
 def _lacks_result(call: HistoryCall) -> bool:
-    return call.outputs is None and not call.error and not call.is_effect
+    return not is_over(call) and not call.is_effect
 
 
 def _seen_through(kept: KeptTensor, source: TensorSource) -> Array | None:
@@ -126,14 +223,33 @@ def of_call(program: str, statics: str, arguments: Sequence[str]) -> str:
     return f"{program} {hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}"
 
 
+def base_of(reader: str) -> str:
+    """Returns what is equal for calls that differ in nothing but the streams that they read.
+
+    Args:
+        reader: The identity of one.
+    """
+    return reader.rpartition(" ")[0]
+
+
+def of_reader(base: str, streams: Sequence[StreamIdentity]) -> str:
+    """Returns the identity of a call that reads streams.
+
+    Args:
+        base: What is equal for calls that differ in nothing but these.
+    """
+    text = "; ".join([f"{list(stream.parts)} {stream.is_ended} {stream.error[:1]}" for stream in streams])
+    return f"{base} {hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}"
+
+
 def of_input(name: str, views: Sequence[Any]) -> str:
     """Returns the identity of an input without bytes, seen through views as JSON."""
     return f"input {name}{shown_views(views)}"
 
 
-def of_result(call: str, field: int, views: Sequence[Any]) -> str:
-    """Returns the identity of an output without bytes of a call."""
-    return f"{call}.{field}{shown_views(views)}"
+def of_result(call: str, field: int, views: Sequence[Any], part: int = WHOLE) -> str:
+    """Returns the identity of an output without bytes of a call, or of a part that it has yielded."""
+    return f"{call}.{field if part == WHOLE else f'{part}.{field}'}{shown_views(views)}"
 
 
 def shown_views(views: Sequence[Any]) -> str:

@@ -4,10 +4,10 @@ A tensor without bytes in the history passes through the engine as a *placeholde
 nothing can read. If it has to be read after all, the call that made it runs again.
 """
 
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
+from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,14 +16,17 @@ from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticValue
 from dyorc.core.arrays import Array, apply_views, inline
 from dyorc.core.tensor import DType, TensorRef
-from dyorc.engine.actions import DispatchBatch
-from dyorc.engine.events import BatchDone, BatchFailed
+from dyorc.engine.actions import BatchControl, CancelBatch, DispatchBatch, FeedPart, GrantParts
+from dyorc.engine.events import BatchDone, BatchFailed, BatchPart, Event, InputPartsTaken
+from dyorc.errors import text_of, type_name
 from dyorc.replay.identities import Identities, of_call, of_input, of_result, shown_views
+from dyorc.replay.played_calls import PlayedCall, RecordedCall
 from dyorc.replica.batch_results import BatchError
 from dyorc.replica.executor import ProgramExecutor
 from dyorc.replica.resident_table import ResidentRows
 from dyorc.telemetry.histories.history import (
     INPUT,
+    WHOLE,
     HistoryCall,
     KeptTensor,
     RequestHistory,
@@ -37,19 +40,8 @@ class MissingValueError(Exception):
     """A history holds neither a call nor a value that a version needs. Says which."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """How a call ended.
-
-    Attributes:
-        event: For the engine.
-        took_s: Until it did, from when it was made.
-        is_new: Whether its program has run for it.
-    """
-
-    event: BatchDone | BatchFailed
-    took_s: float
-    is_new: bool = False
+Following: TypeAlias = tuple[int, Event]
+"""What comes of something, and when, in nanoseconds."""
 
 
 class LoadedPrograms:
@@ -106,10 +98,13 @@ class RecordedResults:
     def __init__(self, history: RequestHistory, programs: LoadedPrograms | None) -> None:
         self._history = history
         self._programs = programs
-        self._calls: dict[str, deque[HistoryCall]] = {}
+        self._recorded: dict[str, list[RecordedCall]] = {}
+        """By what is equal for calls that differ in nothing but the streams that they read."""
+        self._playing: dict[int, PlayedCall] = {}
         identities = Identities(history)
         for number, call in enumerate(history.calls):
-            self._calls.setdefault(identities.of_call(number), deque()).append(call)
+            recorded = RecordedCall(call, identities.of_call(number), identities.streams_of(number))
+            self._recorded.setdefault(identities.of_call_without_streams(number), []).append(recorded)
         self._placeholders: dict[int, _Placeholder] = {}
         self._blocks = count(1)
         self.missing: list[str] = []
@@ -121,29 +116,68 @@ class RecordedResults:
         kept = self._history.inputs[name]
         return self._tensor(kept, of_input(name, ()), None, 0)
 
-    def answer(self, action: DispatchBatch) -> Answered | None:
-        """Returns how a call ends; None if it does not, as far as the history says: `missing` may say why.
+    def answer(self, action: DispatchBatch, now_ns: int) -> list[Following]:
+        """Returns what comes of a call. Nothing, if it does not end, as far as the history says: `missing` may say why.
 
         An effect that the history does not have fails: it never runs here.
         """
-        program, name = action.program, _own_name(action.program)
         identity = self._identity(action)
-        recorded = self._calls.get(identity)
+        recorded = self._recorded.get(identity, [])
+        if _has_streams(action.program):
+            played = self._playing[action.batch_id] = PlayedCall(action, now_ns, recorded)
+            return self._go_on(played, now_ns)
         if recorded:
-            return self._repeat(
-                action, identity, recorded.popleft() if len(recorded) > 1 or not program.options.pure else recorded[0]
-            )
-        if not program.options.pure:
-            self.missing.append(f"a call of {name!r} that is in no history, and has an effect")
-            return None
-        if self._programs is None:
-            self.missing.append(f"a call of {name!r} that is in no history")
-            return None
+            return self._repeat(action, self._take(action.program, recorded, recorded[0]), now_ns)
+        if reason := self._refusal_to_run(action.program):
+            self.missing.append(reason)
+            return []
         try:
-            return self._run(action)
+            return self._run(action, now_ns)
         except MissingValueError as error:
             self.miss_value(error)
-            return None
+            return []
+
+    def control(self, action: BatchControl, now_ns: int) -> list[Following]:
+        """Returns what comes of what is sent to a call that reads or yields streams."""
+        played = self._playing.get(action.batch_id)
+        if played is None or played.is_over:
+            return []
+        match action:
+            case GrantParts(max_parts=max_parts):
+                played.grant(max_parts)
+            case FeedPart(stream=stream, is_end=False, tensors=tensors):
+                played.feed(stream, tuple([self._identity_of(tensor) for tensor in tensors]))
+            case FeedPart(stream=stream, error=error):
+                played.end(stream, () if error is None else (type_name(error), text_of(error)))
+            case CancelBatch():
+                played.is_over = True
+                return []
+        return self._go_on(played, now_ns)
+
+    def why_endless(self) -> str:
+        """Returns what a request waits for that has no answer, and to which nothing happens any longer."""
+        if self.missing:
+            return self.missing[0]
+        for played in self._playing.values():
+            if played.recorded is not None and not played.is_over:
+                name = played.recorded.call.program
+                return f"part {played.num_sent} of {name!r}, which had not come when the request was recorded"
+        return "something that it waits for"
+
+    def _take(self, program: Program, all_recorded: list[RecordedCall], recorded: RecordedCall) -> RecordedCall:
+        """Returns a recorded call. It is used up, unless nothing is changed by making it twice."""
+        if len(all_recorded) > 1 or not program.options.pure:
+            all_recorded.remove(recorded)
+        return recorded
+
+    def _refusal_to_run(self, program: Program) -> str:
+        """Returns why a call that is in no history is not made; empty: its program runs."""
+        call = f"a call of {_own_name(program)!r} that is in no history"
+        if not program.options.pure:
+            return f"{call}, and has an effect"
+        if self._programs is None:
+            return call
+        return "" if _is_runnable(program) else f"{call}, and has streams or residents, so it does not run in a replay"
 
     def miss_value(self, error: MissingValueError) -> None:
         """Notes that a value could not be read."""
@@ -160,33 +194,77 @@ class RecordedResults:
             return apply_views(self._made(self._placeholders[tensor.block]), tensor.views)
         return apply_views(tensor.data, tensor.views)
 
-    def _repeat(self, action: DispatchBatch, identity: str, call: HistoryCall) -> Answered | None:
-        took_s = (call.queue_ms + call.compute_ms) / 1e3
+    def _repeat(self, action: DispatchBatch, recorded: RecordedCall, now_ns: int) -> list[Following]:
+        call = recorded.call
+        at_ns = now_ns + round((call.queue_ms + call.compute_ms) * 1e6)
         if call.error:
-            error_type, message = call.error
-            input_at = -1 if error_type else next((at for at, source in enumerate(call.arguments) if source.call == INPUT), -1)
-            return Answered(BatchFailed("", action.batch_id, error_type, message, input_at=input_at), took_s)
+            return [(at_ns, _failure(action, call, call.error))]
         if call.outputs is None:
             self.missing.append(f"a result of {call.program!r}, which was not computed when the request was recorded")
-            return None
-        num_outputs = len(action.program.signature.outputs.tensors)
-        if len(call.outputs) != num_outputs:
-            num_kept = len(call.outputs)
-            self.missing.append(f"a result of {call.program!r} with {num_outputs} outputs: it has {num_kept} in the history")
-            return None
-        outputs = tuple([self._tensor(kept, of_result(identity, at, ()), action, at) for at, kept in enumerate(call.outputs)])
-        return Answered(BatchDone("", action.batch_id, (outputs,), call.compute_ms / 1e3), took_s)
+            return []
+        outputs = self._outputs(action, recorded, call.outputs)
+        return [] if outputs is None else [(at_ns, BatchDone("", action.batch_id, (outputs,), call.compute_ms / 1e3))]
 
-    def _run(self, action: DispatchBatch) -> Answered:
+    def _outputs(
+        self, action: DispatchBatch, recorded: RecordedCall, kept: Sequence[KeptTensor], part: int = WHOLE
+    ) -> tuple[TensorRef, ...] | None:
+        """Returns the tensors of a result, or of a part; None if the program declares another number of them."""
+        name, num_outputs = recorded.call.program, len(action.program.signature.outputs.tensors)
+        if len(kept) != num_outputs:
+            kind = "a result" if part == WHOLE else "a part"
+            self.missing.append(f"{kind} of {name!r} with {num_outputs} outputs: it has {len(kept)} in the history")
+            return None
+        identities = [of_result(recorded.identity, at, (), part) for at in range(num_outputs)]
+        return tuple([self._tensor(each, identities[at], action, at) for at, each in enumerate(kept)])
+
+    def _go_on(self, played: PlayedCall, now_ns: int) -> list[Following]:
+        """Returns what comes of a call that reads or yields streams, now that something has come to it."""
+        action, program = played.action, played.action.program
+        if played.choose() and played.recorded is not None:
+            self._take(program, played.left, played.recorded)
+        following: list[Following] = [
+            (now_ns, InputPartsTaken("", action.batch_id, stream, num_taken)) for stream, num_taken in played.taken()
+        ]
+        if played.recorded is not None:
+            following += self._play(played, played.recorded, now_ns)
+        elif played.is_unknown:
+            played.is_over = True
+            self.missing.append(self._refusal_to_run(program))
+        return following
+
+    def _play(self, played: PlayedCall, recorded: RecordedCall, now_ns: int) -> Iterator[Following]:
+        """Yields the parts that a call may send now, and its end."""
+        action, call = played.action, recorded.call
+        parts = call.parts or ()
+        while played.num_sent < len(parts):
+            if not played.may_send:
+                return
+            index = played.num_sent
+            tensors = self._outputs(action, recorded, parts[index], index)
+            if tensors is None:
+                played.is_over = True
+                return
+            played.num_sent += 1
+            yield played.next_ns((index + 1) / (len(parts) + 1), now_ns), BatchPart("", action.batch_id, index, tensors)
+        if error := played.failure_passed_on() or call.error:
+            played.is_over = True
+            yield played.next_ns(1.0, now_ns), _failure(action, call, error)
+        elif call.outputs is not None:
+            played.is_over = True
+            outputs = () if action.program.is_streaming else self._outputs(action, recorded, call.outputs)
+            if outputs is not None:
+                yield played.next_ns(1.0, now_ns), BatchDone("", action.batch_id, (outputs,), call.compute_ms / 1e3)
+
+    def _run(self, action: DispatchBatch, now_ns: int) -> list[Following]:
         assert self._programs is not None
         self.has_run_programs = True
         operands = [self.read(tensor) for tensor in action.operands[0]]
         try:
             arrays, took_s = self._programs.run(action.program, operands, action.statics)
         except ProgramFailure as failure:
-            return Answered(failure.error.event("", action.batch_id), 0.0, is_new=True)
+            return [(now_ns, failure.error.event("", action.batch_id))]
         outputs = tuple([inline(array) for array in arrays])
-        return Answered(BatchDone("", action.batch_id, (outputs,), took_s), took_s, is_new=True)
+        return [(now_ns + round(took_s * 1e9), BatchDone("", action.batch_id, (outputs,), took_s))]
 
     def _made(self, placeholder: _Placeholder) -> Array:
         """Runs the call behind a placeholder."""
@@ -194,7 +272,7 @@ class RecordedResults:
         if action is None:
             raise MissingValueError(f"the value of {placeholder.identity}, which is not in the history")
         name = _own_name(action.program)
-        if self._programs is None or not action.program.options.pure:
+        if self._programs is None or not (action.program.options.pure and _is_runnable(action.program)):
             raise MissingValueError(f"the value that {name!r} returned, which is not in the history")
         self.has_run_programs = True
         operands = [self.read(tensor) for tensor in action.operands[0]]
@@ -224,3 +302,20 @@ class RecordedResults:
 
 def _own_name(program: Program) -> str:
     return program.own_name or program.name
+
+
+def _has_streams(program: Program) -> bool:
+    """Returns whether a program reads or yields streams."""
+    return program.is_streaming or bool(program.signature.streams)
+
+
+def _is_runnable(program: Program) -> bool:
+    """Returns whether one call of a program can be made here: it needs nothing but arrays, and makes nothing else."""
+    signature = program.signature
+    return not (_has_streams(program) or signature.takes_residents or signature.outputs.has_residents)
+
+
+def _failure(action: DispatchBatch, call: HistoryCall, error: tuple[str, ...]) -> BatchFailed:
+    error_type, message = error
+    input_at = -1 if error_type else next((at for at, source in enumerate(call.arguments) if source.call == INPUT), -1)
+    return BatchFailed("", action.batch_id, error_type, message, input_at=input_at)

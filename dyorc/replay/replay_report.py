@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from dyorc.replay.identities import complete
 from dyorc.replay.replayer import ReplayedRequest, Replayer, UnreplayableError
 from dyorc.replay.request_comparison import Comparison, compare
 from dyorc.replay.request_selection import RequestSelection
@@ -38,6 +39,7 @@ class ReplayReport(msgspec.Struct, kw_only=True):
         num_same: Of which nothing is different.
         num_other_outcomes: With another outcome of a decision.
         num_other_calls: With other calls.
+        num_other_orders: With the same effects in another order.
         num_other_answers: With another answer.
         answer: Where the first of these differs, and by how much.
         num_other_errors: That end with an error where there was none, or the other way, or with another error.
@@ -65,6 +67,7 @@ class ReplayReport(msgspec.Struct, kw_only=True):
     num_same: int = 0
     num_other_outcomes: int = 0
     num_other_calls: int = 0
+    num_other_orders: int = 0
     num_other_answers: int = 0
     answer: str = ""
     num_other_errors: int = 0
@@ -191,6 +194,7 @@ def _repeated(replayer: Replayer, history: RequestHistory, first: ReplayedReques
     is not deterministic."""
     if comparison.nondeterministic or first.is_interrupted or first.has_run_programs:  # programs may draw
         return comparison
+    complete(first.history)
     for _ in range(_NUM_REPEATS):
         again = replayer.replay(history)
         change = compare(first.history, again, replayer.signature.outputs.tensors, 0.0)
@@ -212,6 +216,7 @@ def _add_up(report: ReplayReport, comparisons: list[Comparison]) -> None:
         report.num_same += comparison.is_same
         report.num_other_outcomes += bool(comparison.outcomes)
         report.num_other_calls += bool(comparison.more_calls or comparison.fewer_calls)
+        report.num_other_orders += bool(comparison.order)
         report.num_other_answers += bool(comparison.answer)
         report.answer = report.answer or comparison.answer
         report.num_other_errors += bool(comparison.error)

@@ -5,25 +5,34 @@ thread.
 """
 
 import heapq
-import inspect
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Self
+from typing import Any, Self
 
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import Signature, StaticSpec, StaticValue
-from dyorc.authoring.spec import TensorSpec
 from dyorc.authoring.workflow import Workflow, as_model
 from dyorc.config import EngineConfig, SpeculationConfig
 from dyorc.core.arrays import inline
 from dyorc.core.request import NO_DEADLINE_NS, RequestFacts, Terms
 from dyorc.core.tensor import TensorRef
-from dyorc.engine.actions import Action, AnswerRequest, DispatchBatch, FailRequest, FetchValue, SetTimer
+from dyorc.engine.actions import (
+    Action,
+    AnswerPart,
+    AnswerRequest,
+    CancelBatch,
+    DispatchBatch,
+    FailRequest,
+    FeedPart,
+    FetchValue,
+    GrantParts,
+    SetTimer,
+)
 from dyorc.engine.engine import Engine
 from dyorc.engine.engine_context import Host
-from dyorc.engine.events import AnswerTaken, Event, RequestArrived, RequestCancelled, TimerFired, ValueFetched
+from dyorc.engine.events import AnswerTaken, Event, PartTaken, RequestArrived, RequestCancelled, TimerFired, ValueFetched
 from dyorc.engine.model.request_tree import Request
 from dyorc.errors import (
     DyOrcError,
@@ -34,10 +43,11 @@ from dyorc.errors import (
     SizeLimitError,
     WorkflowError,
     WorkflowLimitError,
+    bounded,
 )
 from dyorc.orchestrator.step_watch import StepWatch
 from dyorc.replay.identities import complete
-from dyorc.replay.recorded_results import LoadedPrograms, MissingValueError, RecordedResults
+from dyorc.replay.recorded_results import Following, LoadedPrograms, MissingValueError, RecordedResults
 from dyorc.replay.replay_scheduler import ReplayScheduler
 from dyorc.telemetry.histories.history import RequestHistory
 from dyorc.telemetry.histories.journal_reader import JournalReader
@@ -70,6 +80,7 @@ class ReplayedRequest:
         lacks_value: Whether that is a value whose bytes its history does not have, and not what the version does.
         is_interrupted: Whether the workflow computed for longer than it may, so that its step was interrupted.
         has_run_programs: Whether a program ran for it.
+        is_refused: Whether the version refuses it, as the server does: what its client sent does not fit.
     """
 
     history: RequestHistory
@@ -77,6 +88,7 @@ class ReplayedRequest:
     lacks_value: bool = False
     is_interrupted: bool = False
     has_run_programs: bool = False
+    is_refused: bool = False
 
 
 class UnreplayableError(Exception):
@@ -128,18 +140,17 @@ class Replayer:
         Raises:
             UnreplayableError: If that is impossible.
         """
-        if reason := _refusal(history, self._workflow):
+        if reason := _refusal(history, self.signature):
             raise UnreplayableError(reason)
         complete(history)
         results = RecordedResults(history, self._programs)
-        journal = _Journal(history.request_id)
-        signature = self._workflow.signature
-        inputs = tuple([_input_of(spec, history, results) for spec in signature.inputs])
-        statics = tuple([_static_of(spec, history) for spec in signature.statics])
         try:
-            signature.check_inputs(inputs)
-        except DyOrcError as error:
-            raise UnreplayableError(f"its inputs do not fit the version: {error}") from None
+            inputs, statics = _bound(history, results, self.signature)
+        except InvalidInputError as error:
+            refused = RequestHistory(history.request_id, self.name, "", at_s=0.0, duration_ms=0.0)
+            refused.error = error.code, bounded(str(error))
+            return ReplayedRequest(refused, is_refused=True)
+        journal = _Journal(history.request_id)
         terms = Terms(deadline_ns=NO_DEADLINE_NS, priority=history.priority, tenant=history.tenant)
         facts = RequestFacts(history.request_id, None, history.headers)
         number = next(self._numbers)
@@ -174,23 +185,24 @@ class Replayer:
                 for at_ns, following in self._carry_out(action, results):
                     heapq.heappush(due, (at_ns, next(order), following))
         self._now_ns += 1
-        if is_ended:
-            return ""
-        return results.missing[0] if results.missing else "something that it waits for"
+        return "" if is_ended else results.why_endless()
 
-    def _carry_out(self, action: Action, results: RecordedResults) -> Sequence[tuple[int, Event]]:
+    def _carry_out(self, action: Action, results: RecordedResults) -> Sequence[Following]:
         """Returns what comes of an action, and when."""
         now_ns = self._now_ns
         match action:
             case DispatchBatch():
-                answered = results.answer(action)
-                return () if answered is None else [(now_ns + round(answered.took_s * 1e9), answered.event)]
+                return results.answer(action, now_ns)
+            case GrantParts() | FeedPart() | CancelBatch():
+                return results.control(action, now_ns)
             case FetchValue(fetch_id=fetch_id, tensors=tensors):
                 try:
                     return [(now_ns, ValueFetched(fetch_id, tuple([results.read(tensor) for tensor in tensors])))]
                 except MissingValueError as error:
                     results.miss_value(error)
                     return ()
+            case AnswerPart(request_id=request_id, index=index):
+                return [(now_ns, PartTaken(request_id, index))]
             case AnswerRequest(request_id=request_id):
                 return [(now_ns, AnswerTaken(request_id))]
             case SetTimer(at_ns=at_ns) if at_ns <= now_ns:
@@ -228,44 +240,40 @@ class _Journal:
             self.history = reader.read(self._request_id, self._error, self.ended_ns)
 
 
-def _input_of(spec: TensorSpec, history: RequestHistory, results: RecordedResults) -> TensorRef:
-    default = spec.default_array
-    if default is not None and _is_unsent(spec.name, history.inputs, history):
-        return inline(default)
-    return results.input(spec.name)
+def _bound(
+    history: RequestHistory, results: RecordedResults, signature: Signature
+) -> tuple[tuple[TensorRef, ...], tuple[StaticValue, ...]]:
+    """Returns a request's inputs and parameters, as a version takes them: what may not have been sent has the version's default.
+
+    Raises:
+        InvalidInputError: If the version refuses what was sent.
+    """
+    sent: dict[str, Any] = {name: results.input(name) for name in history.inputs if name not in history.defaults}
+    unknown = (*history.redacted, *history.unkept)
+    statics = {name: history.statics.get(name) for name in (*history.statics, *unknown) if name not in history.inputs}
+    sent |= {name: value for name, value in statics.items() if name not in history.defaults}
+    for spec in signature.parameters:
+        if spec.name in sent and isinstance(spec, StaticSpec) == isinstance(sent[spec.name], TensorRef):
+            is_static = "is a parameter" if isinstance(spec, StaticSpec) else "is a tensor"
+            raise InvalidInputError(f"{signature.owner}: {spec.name!r} {is_static}, and was sent as the other")
+    values, bound = signature.bind((), sent)
+    inputs = tuple([value if isinstance(value, TensorRef) else inline(value) for value in values])
+    signature.check_inputs(inputs)
+    for spec, tensor in zip(signature.inputs, inputs, strict=True):
+        if tensor.data is not None:
+            signature.check_content(spec, tensor.data)
+    return inputs, bound
 
 
-def _static_of(spec: StaticSpec, history: RequestHistory) -> StaticValue:
-    value: StaticValue = spec.default
-    has_default = value is not inspect.Parameter.empty
-    return value if has_default and _is_unsent(spec.name, history.statics, history) else history.statics[spec.name]
-
-
-def _is_unsent(name: str, values: Container[str], history: RequestHistory) -> bool:
-    """Returns whether the version's default is what a request has, as far as is known."""
-    return name not in values or name in history.defaults
-
-
-def _refusal(history: RequestHistory, workflow: Workflow) -> str:
-    """Returns why a history cannot be replayed on a workflow; empty if it can."""
+def _refusal(history: RequestHistory, signature: Signature) -> str:
+    """Returns why a history cannot be replayed on a version; empty if it can."""
     if history.refusal:
         return history.refusal
     if history.error and history.error[0] not in _OWN_ERRORS:
         return f"it failed for a reason outside of its workflow: {history.error[0]}"
-    if workflow.is_streaming:
-        return "the version answers in parts"
-    for program in workflow.programs:
-        if program.is_streaming or program.signature.streams:
-            return f"program {program.name!r} of the version reads or yields a stream"
-        if program.signature.takes_residents or program.signature.outputs.has_residents:
-            return f"program {program.name!r} of the version keeps residents"
-    signature = workflow.signature
-    for spec in signature.inputs:
-        if spec.name not in history.inputs and spec.default_array is None:
-            return f"the version needs an input {spec.name!r}, which the history does not have"
     for spec in signature.statics:
         if spec.name in history.redacted:
             return f"its parameter {spec.name!r} is redacted"
-        if spec.name not in history.statics and spec.default is inspect.Parameter.empty:
-            return f"the version needs a parameter {spec.name!r}, which the history does not have"
+        if spec.name in history.unkept:
+            return f"its parameter {spec.name!r} was too large to be kept"
     return ""

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -11,9 +11,10 @@ from dyorc.config import ShadowConfig
 from dyorc.core.arrays import Array
 from dyorc.errors import NondeterministicWorkflowError
 from dyorc.gateway.answer_comparison import difference_of
+from dyorc.replay.certain_course import CertainCourse
 from dyorc.replay.identities import Identities
 from dyorc.replay.replayer import ReplayedRequest
-from dyorc.telemetry.histories.history import RequestHistory, TensorSource
+from dyorc.telemetry.histories.history import HistoryDecision, RequestHistory, TensorSource
 
 _PLACES = re.compile(
     r"""( (?<=\()[^()\n]*\.py | (?<=")[^"\n]*\.py" | [^\s()"]*\.py | <[^<>\n]*> )(,\ line\ |:)\d+
@@ -48,6 +49,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         outcomes: Decisions about the same value with another outcome.
         more_calls: How many calls the version makes that the history does not have, by program.
         fewer_calls: How many calls of the history it does not make, by program; unknown, so empty, if it did not come to an end.
+        order: Which effects come in another order.
         answer: Where the answer differs first, and by how much.
         error: How it ends, if one of both ends with an error.
         missing: Why the replay did not come to an end.
@@ -61,6 +63,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     outcomes: tuple[OtherOutcome, ...] = ()
     more_calls: dict[str, int] = {}
     fewer_calls: dict[str, int] = {}
+    order: str = ""
     answer: str = ""
     error: str = ""
     missing: str = ""
@@ -71,7 +74,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_same(self) -> bool:
         """Whether nothing is different."""
-        is_other = self.outcomes or self.more_calls or self.fewer_calls or self.answer or self.error
+        is_other = self.outcomes or self.more_calls or self.fewer_calls or self.order or self.answer or self.error
         return not (is_other or self.missing or self.nondeterministic)
 
     def sentence(self) -> str:
@@ -81,7 +84,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     def first(self) -> str:
         """Returns the first difference on the way as a sentence, the programs whose calls are others, and how the request ends if
         that is with another error. Without these, where the answer differs; empty if nothing is different."""
-        return "; ".join(filter(None, (self._first_on_the_way(), self._other_calls(), self.error))) or self.answer
+        return "; ".join(filter(None, (self._first_on_the_way(), self._other_calls(), self.order, self.error))) or self.answer
 
     def _first_on_the_way(self) -> str:
         if self.nondeterministic:
@@ -113,14 +116,22 @@ def compare(recorded: RequestHistory, replayed: ReplayedRequest, specs: Sequence
             request_id=recorded.request_id, version=recorded.version, nondeterministic=replayed.history.error[1],
             recorded_ms=recorded.duration_ms,
         )  # fmt: skip
-    more, fewer = _other_calls(recorded, replayed.history, before, now)
+    if replayed.is_refused:
+        error = _other_error(recorded, replayed.history)
+        return Comparison(request_id=recorded.request_id, version=recorded.version, error=error, recorded_ms=recorded.duration_ms)
+    old = CertainCourse(recorded, before, replayed.history, now)
+    new = CertainCourse(replayed.history, now, recorded, before)
+    programs = {before.of_call(number): call.program for number, call in enumerate(recorded.calls)}
+    programs |= {now.of_call(number): call.program for number, call in enumerate(replayed.history.calls)}
+    more, fewer = _by_program(old.without(new.calls()), programs), _by_program(new.without(old.calls()), programs)
     is_over = not replayed.missing
     partial = Comparison(
         request_id=recorded.request_id,
         version=recorded.version,
-        outcomes=_other_outcomes(recorded, replayed.history, before, now),
+        outcomes=_other_outcomes(old.decisions(), new.decisions(), before, now),
         more_calls=more,
         fewer_calls=fewer if is_over else {},
+        order=_other_order(recorded, replayed.history, before, now),
         error=_other_error(recorded, replayed.history) if is_over else "",
         answer=_other_answer(recorded, replayed.history, before, now, specs, tolerance) if is_over else "",
         missing=replayed.missing,
@@ -134,14 +145,16 @@ def compare(recorded: RequestHistory, replayed: ReplayedRequest, specs: Sequence
     )
 
 
-def _other_calls(
-    recorded: RequestHistory, replayed: RequestHistory, before: Identities, now: Identities
-) -> tuple[dict[str, int], dict[str, int]]:
-    old = Counter(before.of_call(number) for number in range(len(recorded.calls)))
-    new = Counter(now.of_call(number) for number in range(len(replayed.calls)))
-    programs = {before.of_call(number): call.program for number, call in enumerate(recorded.calls)}
-    programs |= {now.of_call(number): call.program for number, call in enumerate(replayed.calls)}
-    return _by_program(new - old, programs), _by_program(old - new, programs)
+def _other_order(recorded: RequestHistory, replayed: RequestHistory, before: Identities, now: Identities) -> str:
+    """Returns which effects come in another order, if they are the same."""
+    old = [before.of_call(number) for number, call in enumerate(recorded.calls) if call.is_effect]
+    effects = [(now.of_call(number), call.program) for number, call in enumerate(replayed.calls) if call.is_effect]
+    new = [identity for identity, _ in effects]
+    if old == new or Counter(old) != Counter(new):
+        return ""
+    at = next(at for at, (was, is_now) in enumerate(zip(old, new, strict=True)) if was != is_now)
+    programs = dict(effects)
+    return f"effects in another order: {programs[new[at]]!r} comes before {programs[old[at]]!r}"
 
 
 def _by_program(calls: Counter[str], programs: dict[str, str]) -> dict[str, int]:
@@ -152,17 +165,17 @@ def _by_program(calls: Counter[str], programs: dict[str, str]) -> dict[str, int]
 
 
 def _other_outcomes(
-    recorded: RequestHistory, replayed: RequestHistory, before: Identities, now: Identities
+    old: Iterable[HistoryDecision], new: Iterable[HistoryDecision], before: Identities, now: Identities
 ) -> tuple[OtherOutcome, ...]:
     """Returns decisions about the same value with another outcome: the first about it in one history is compared with the first
     in the other, and so on."""
-    old: dict[tuple[str, ...], deque[str]] = {}
-    for decision in recorded.decisions:
+    recorded: dict[tuple[str, ...], deque[str]] = {}
+    for decision in old:
         subject = (decision.kind, *[before.of(source) for source in decision.subject])
-        old.setdefault(subject, deque()).append(decision.outcome)
+        recorded.setdefault(subject, deque()).append(decision.outcome)
     others: list[OtherOutcome] = []
-    for decision in replayed.decisions:
-        outcomes = old.get((decision.kind, *[now.of(source) for source in decision.subject]))
+    for decision in new:
+        outcomes = recorded.get((decision.kind, *[now.of(source) for source in decision.subject]))
         if outcomes and _unlike(was := outcomes.popleft(), decision.outcome):
             others.append(OtherOutcome(decision.site, was, decision.outcome))
     return tuple(others)
@@ -190,12 +203,48 @@ def _other_answer(
     specs: Sequence[TensorSpec],
     tolerance: float,
 ) -> str:
+    names = tuple([spec.name for spec in specs])
+    if recorded.outputs and recorded.outputs != names:
+        return f"the outputs are {list(names)}, they were {list(recorded.outputs)}"
+    if (recorded.parts is None) != (replayed.parts is None):
+        return f"the answer comes {'at once' if replayed.parts is None else 'in parts'}, it came otherwise"
+    if recorded.parts is not None and replayed.parts is not None:
+        text = _other_parts(recorded.parts, replayed.parts, before, now, specs, tolerance)
+        num_before, num_now = len(recorded.parts), len(replayed.parts)
+        if text or num_before == num_now or recorded.error != replayed.error:
+            return text
+        return f"the answer has {num_now} parts, it had {num_before}"
     if recorded.error or replayed.error:
         return ""
-    if len(recorded.answer) != len(replayed.answer):
-        return f"the answer has {len(replayed.answer)} outputs, it had {len(recorded.answer)}"
-    for spec, was, new in zip(specs, recorded.answer, replayed.answer, strict=True):
-        if text := _other_output(spec, was, new, before, now, tolerance):
+    return _other_outputs(recorded.answer, replayed.answer, before, now, specs, tolerance)
+
+
+def _other_parts(
+    old: Sequence[Sequence[TensorSource]],
+    new: Sequence[Sequence[TensorSource]],
+    before: Identities,
+    now: Identities,
+    specs: Sequence[TensorSpec],
+    tolerance: float,
+) -> str:
+    for index, (was, is_now) in enumerate(zip(old, new, strict=False)):
+        if text := _other_outputs(was, is_now, before, now, specs, tolerance):
+            return f"part {index}: {text}"
+    return ""
+
+
+def _other_outputs(
+    old: Sequence[TensorSource],
+    new: Sequence[TensorSource],
+    before: Identities,
+    now: Identities,
+    specs: Sequence[TensorSpec],
+    tolerance: float,
+) -> str:
+    if len(old) != len(new):
+        return f"the answer has {len(new)} outputs, it had {len(old)}"
+    for spec, was, is_now in zip(specs, old, new, strict=True):
+        if text := _other_output(spec, was, is_now, before, now, tolerance):
             return text
     return ""
 

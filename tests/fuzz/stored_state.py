@@ -31,6 +31,8 @@ from dyorc.telemetry.histories.history import (
     HistoryCall,
     HistoryDecision,
     KeptTensor,
+    NestedRun,
+    ReadStream,
     RequestHistory,
     TensorSource,
 )
@@ -168,9 +170,13 @@ def build_histories(folder: Path) -> FuzzTarget:
                         outputs=(kept[0],)),
             HistoryCall("q", (TensorSource(0, 0),), outputs=(KeptTensor("FP32", (2,)),)),
             HistoryCall("r", (TensorSource(1, 0), TensorSource(INPUT, 1)), error=("ValueError", "bad")),
+            HistoryCall("s", (TensorSource(INPUT, 0),), outputs=(), parts=((kept[0],), (kept[0],)), workflow=0, results=(0,)),
+            HistoryCall("q", (), streams=(ReadStream(((TensorSource(3, 0, (), 1),),), is_ended=True),), is_ahead=True),
+            HistoryCall("q", (), streams=(ReadStream(error=("ValueError", "bad")),)),
         ],
-        decisions=[HistoryDecision("app.py:1", "when", (TensorSource(0, 0),), "True")],
-        constants=[kept[0]], answer=(TensorSource(1, 0, ([0],)),), format=FORMAT,
+        nested=[NestedRun("n", (TensorSource(INPUT, 0),), is_cut=True)],
+        decisions=[HistoryDecision("app.py:1", "when", (TensorSource(0, 0),), "True", 0)],
+        constants=[kept[0]], answer=(TensorSource(1, 0, ([0],)),), parts=((TensorSource(3, 0, (), 0),),), format=FORMAT,
     )  # fmt: skip
     path = folder / "histories.jsonl"
 

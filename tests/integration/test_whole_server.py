@@ -1,5 +1,6 @@
 """The simulation of the whole server (`tests/whole_server`): a seed holds what is promised and repeats byte for byte."""
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,6 +11,7 @@ import pytest
 
 from tests.whole_server.network import Network
 from tests.whole_server.patches import VirtualLock
+from tests.whole_server.virtual_redis import encoded
 from tests.whole_server.world import World
 
 _REPOSITORY = Path(__file__).parents[2]
@@ -46,8 +48,11 @@ def test_a_lock_is_released_when_the_process_that_holds_it_dies() -> None:
         lock.acquire()
         world.end()
 
+    def start_waiting() -> None:
+        world.start_process("waiting", wait)
+
     holder = world.start_process("holder", hold)
-    world.call_later(1.0, lambda: world.start_process("waiting", wait))
+    world.call_later(1.0, start_waiting)
     world.call_later(2.0, lambda: world.kill(holder))
     assert world.run(10.0)
 
@@ -79,3 +84,18 @@ def test_what_a_stalled_end_was_sent_arrives_in_order_once_it_is_released() -> N
     world.start_process("sender", send)
     assert world.run(10.0)
     assert received == ["released", "first", "second", "it hung up"]
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+@pytest.mark.parametrize("text", [b"x" * 9, b"x" * 65_533, b"x" * 65_534, "\u2026" * 65_000])
+def test_a_long_reply_of_redis_is_read(text: bytes | str, protocol: int) -> None:
+    async def read() -> tuple[bytes, bytes]:
+        reader = asyncio.StreamReader()  # with the limit of lines that redis-py has
+        reader.feed_data(encoded(text, protocol))
+        reader.feed_eof()
+        return await reader.readline(), await reader.read()
+
+    line, rest = asyncio.run(read())
+    data = text.encode() if isinstance(text, str) else text
+    is_line = len(data) <= 65_533
+    assert (line, rest) == ((b"+%s\r\n" % data, b"") if is_line else (b"$%d\r\n" % len(data), b"%s\r\n" % data))

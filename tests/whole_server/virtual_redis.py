@@ -25,6 +25,8 @@ URL = f"redis://127.0.0.1:{PORT}/0"
 _JOB = b"dyorc:{jobs}:job:"
 _ENDS = (b"finish", b"release")
 """Steps for the holder of a job's claim alone."""
+_LONGEST_LINE = 1 << 16
+"""Bytes: redis-py breaks off at a longer one."""
 
 
 class _OrderedSet(dict[Any, None]):
@@ -72,7 +74,8 @@ class VirtualRedis:
         """Serves until its process ends."""
         self.server.sockets.clear()
         loop = asyncio.get_running_loop()
-        await loop.create_server(lambda: _Connection(self), sock=VirtualSocket(PORT))
+        listening: Any = VirtualSocket(PORT)
+        await loop.create_server(lambda: _Connection(self), sock=listening)
         await asyncio.Event().wait()
 
     def job_states(self) -> dict[str, str]:
@@ -84,6 +87,12 @@ class VirtualRedis:
         """Returns the state of a job, and the token of its last claim; None without the job."""
         item = self.server.dbs[0]._dict.get(_JOB + job.encode())
         return None if item is None else (item.value[b"state"].decode(), item.value.get(b"token", b"0").decode())
+
+
+def encoded(reply: Any, protocol: int) -> bytes:
+    """Returns a reply as RESP; a long string with its length in front, as Redis sends it, where fakeredis writes a line."""
+    data = encode_reply(reply, protocol)
+    return encode_reply(reply, protocol, nested=True) if data[:1] == b"+" and len(data) > _LONGEST_LINE else data
 
 
 class _Connection(asyncio.Protocol):
@@ -111,10 +120,9 @@ class _Connection(asyncio.Protocol):
         self._client.close()
 
     async def _answer(self) -> None:
-        replies: Any = self._client.responses
+        client: Any = self._client
         while True:
-            reply = await replies.get()
-            self._transport.write(encode_reply(reply, self._client._client_info.protocol_version))
+            self._transport.write(encoded(await client.responses.get(), client._client_info.protocol_version))
 
 
 class _Client(AsyncFakeSocket):

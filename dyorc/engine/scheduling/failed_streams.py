@@ -14,12 +14,38 @@ def error_of(call: Call, event: BatchFailed) -> DyOrcError:
     name = call.callee.name
     if event.input_at >= 0 and not call.chain and call.is_from_client(event.input_at):
         return InvalidInputError(event.message)
-    failed = [(call.callee.signature.streams[feed.number].name, feed.error) for feed in call.feeds if feed.error is not None]
+    failed = _failed(call)
     for stream, source in failed:
         if event.error_type == type_name(source) and event.message == text_of(source):
-            return _continued(source, f"; it reached program {name!r} through its stream {stream!r}")
-    text = "".join([f" (its stream {stream!r} had failed: {source})" for stream, source in failed[:1]])
+            return _continued(source, _passed_on(call, stream))
+    text = "".join([_beside(stream, source) for stream, source in failed[:1]])
     return ProgramError(name, event.error_type, f"{event.message}{text}", event.traceback)
+
+
+def raised_by(call: Call, error: DyOrcError) -> tuple[str, str]:
+    """Undoes `error_of`: returns the type and the text of what the program raised. Without the type, an input of the request
+    could not be read."""
+    failed = _failed(call)
+    for stream, source in failed:
+        if str(error) == f"{source}{_passed_on(call, stream)}":
+            return type_name(source), text_of(source)
+    if not isinstance(error, ProgramError):
+        return "", str(error)
+    text = "".join([_beside(stream, source) for stream, source in failed[:1]])
+    return error.error_type, error.message.removesuffix(text)
+
+
+def _failed(call: Call) -> list[tuple[str, DyOrcError]]:
+    """Returns the streams of a call that have failed, and why."""
+    return [(call.callee.signature.streams[feed.number].name, feed.error) for feed in call.feeds if feed.error is not None]
+
+
+def _passed_on(call: Call, stream: str) -> str:
+    return f"; it reached program {call.callee.name!r} through its stream {stream!r}"
+
+
+def _beside(stream: str, source: DyOrcError) -> str:
+    return f" (its stream {stream!r} had failed: {source})"
 
 
 def _continued(error: DyOrcError, addition: str) -> DyOrcError:

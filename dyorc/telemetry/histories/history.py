@@ -22,6 +22,10 @@ FORMAT = 1
 """Of the lines; a reader refuses others."""
 INPUT, CONSTANT = -1, -2
 """In place of a call's number: an input of the request, a constant of the workflow's code."""
+WHOLE = -1
+"""In place of a part's index: its call has one result."""
+ROOT = -1
+"""In place of a nested workflow's number: the request's own."""
 
 IndexJson: TypeAlias = list[Any]
 
@@ -76,11 +80,27 @@ class TensorSource(msgspec.Struct, array_like=True, frozen=True):
         call: Its call's place in `RequestHistory.calls`, or `INPUT`, or `CONSTANT`.
         field: Which output of the call, which input of the request, or its place in `RequestHistory.constants`.
         views: Indices that the workflow applied to it, as `json_of_index` writes them.
+        part: Of which part of the call's stream it is an output; `WHOLE` if its program does not yield.
     """
 
     call: int
     field: int
     views: tuple[IndexJson, ...] = ()
+    part: int = WHOLE
+
+
+class ReadStream(msgspec.Struct, omit_defaults=True, frozen=True):
+    """A stream that was passed to a call, as far as that has read it.
+
+    Attributes:
+        parts: Where the tensors of each part come from.
+        is_ended: Whether these are all, and the call was told so. It need not have looked.
+        error: Type and text of the error with which the stream ended; empty without.
+    """
+
+    parts: tuple[tuple[TensorSource, ...], ...] = ()
+    is_ended: bool = False
+    error: tuple[str, ...] = ()
 
 
 class HistoryCall(msgspec.Struct, omit_defaults=True):
@@ -90,10 +110,16 @@ class HistoryCall(msgspec.Struct, omit_defaults=True):
         program: Its name in the workflow's code.
         arguments: Its tensors.
         statics: A digest of its static parameters; empty without any.
-        outputs: None if it had no result when the request ended, or has failed.
+        outputs: None if it had no result when the request ended, or has failed. Empty for a program that has yielded all of it.
+        streams: What it has read of the streams that were passed to it, in the order of its program's parameters.
+        parts: What it has yielded; None if its program does not yield.
         error: Type and text of what its program raised; without the type, an input of the request could not be read. Empty: it
             did not fail.
         is_effect: Whether its program has an effect (``pure=False``), so that nothing may run it again.
+        workflow: The run of a nested workflow that made it, as its place in `RequestHistory.nested`; or `ROOT`.
+        results: The nested runs whose results are among its arguments. If one was cut, these arguments are missing.
+        is_ahead: Whether it may have been made only because a workflow that yields ran ahead of those who read it. How far it
+            comes before nobody reads it any longer is a matter of time.
         queue_ms: How long it waited for a replica.
         compute_ms: How long its batch took after that.
     """
@@ -102,10 +128,33 @@ class HistoryCall(msgspec.Struct, omit_defaults=True):
     arguments: tuple[TensorSource, ...]
     statics: str = ""
     outputs: tuple[KeptTensor, ...] | None = None
+    streams: tuple[ReadStream, ...] = ()
+    parts: tuple[tuple[KeptTensor, ...], ...] | None = None
     error: tuple[str, ...] = ()
     is_effect: bool = False
+    workflow: int = ROOT
+    results: tuple[int, ...] = ()
+    is_ahead: bool = False
     queue_ms: float = 0.0
     compute_ms: float = 0.0
+
+
+class NestedRun(msgspec.Struct, omit_defaults=True, frozen=True):
+    """A run of a workflow that another one called.
+
+    Attributes:
+        workflow: Its name.
+        arguments: Its tensors.
+        statics: See `HistoryCall`.
+        caller: The run that called it, as its place in `RequestHistory.nested`; or `ROOT`.
+        is_cut: Whether it was ended on its way, since nothing needed it any longer. How far it came is a matter of time.
+    """
+
+    workflow: str
+    arguments: tuple[TensorSource, ...]
+    statics: str = ""
+    caller: int = ROOT
+    is_cut: bool = False
 
 
 class HistoryDecision(msgspec.Struct, omit_defaults=True):
@@ -116,12 +165,15 @@ class HistoryDecision(msgspec.Struct, omit_defaults=True):
         kind: ``when`` or ``choose``.
         subject: What it looked at.
         outcome: As text; of an object that has no lasting text, its type.
+        workflow, is_ahead: See `HistoryCall`.
     """
 
     site: str
     kind: str
     subject: tuple[TensorSource, ...]
     outcome: str
+    workflow: int = ROOT
+    is_ahead: bool = False
 
 
 class RequestHistory(msgspec.Struct, omit_defaults=True):
@@ -139,9 +191,13 @@ class RequestHistory(msgspec.Struct, omit_defaults=True):
         defaults: Names of the inputs and parameters that have the values of their defaults. Whether their clients sent them is
             unknown; in a replay they have the defaults of the other version.
         redacted: Names of the inputs and parameters whose values are missing.
+        unkept: Names of the parameters that were too large to be kept.
         headers: Those that its code could see.
+        outputs: The names of its outputs; empty where they are unknown.
         calls: In the order of the journal; those of a workflow that it called stand where that was called.
-        answer: Empty if it failed.
+        nested: The runs of workflows that it called, in the same order; callers come first.
+        answer: Empty if it failed, or answers in parts.
+        parts: What it has answered in parts; None if it answers at once.
         error: Code and text of its error; empty: it was answered.
         refusal: Why it cannot be replayed; empty: it can.
     """
@@ -155,13 +211,17 @@ class RequestHistory(msgspec.Struct, omit_defaults=True):
     statics: dict[str, StaticValue] = {}
     defaults: tuple[str, ...] = ()
     redacted: tuple[str, ...] = ()
+    unkept: tuple[str, ...] = ()
     tenant: str = ""
     priority: int = 0
     headers: tuple[tuple[str, str], ...] = ()
+    outputs: tuple[str, ...] = ()
     calls: list[HistoryCall] = []
+    nested: list[NestedRun] = []
     decisions: list[HistoryDecision] = []
     constants: list[KeptTensor] = []
     answer: tuple[TensorSource, ...] = ()
+    parts: tuple[tuple[TensorSource, ...], ...] | None = None
     error: tuple[str, ...] = ()
     refusal: str = ""
     format: int = 0

@@ -10,7 +10,17 @@ from dyorc.core.arrays import Array, apply_views, numpy_dtype
 from dyorc.core.tensor import TENSOR_TYPES, DType, Index
 from dyorc.errors import TransportError
 from dyorc.protocol.raw import MAX_RANK, MAX_SIZE
-from dyorc.telemetry.histories.history import CONSTANT, INPUT, KeptTensor, RequestHistory, TensorSource, index_of_json
+from dyorc.telemetry.histories.history import (
+    CONSTANT,
+    INPUT,
+    ROOT,
+    WHOLE,
+    HistoryCall,
+    KeptTensor,
+    RequestHistory,
+    TensorSource,
+    index_of_json,
+)
 
 _MAX_MS = 1e12
 """Of a time: 31 years. The replay adds them up in whole nanoseconds."""
@@ -35,9 +45,17 @@ def _check(history: RequestHistory) -> None:
         _array_like(tensor)
     for source in _sources_of(history):
         _check_source(history, source)
-    makers = {at: [source.call for source in call.arguments if source.call >= 0] for at, call in enumerate(history.calls)}
+    makers = {at: [source.call for source in _sources_of_call(call) if source.call >= 0] for at, call in enumerate(history.calls)}
     TopologicalSorter(makers).prepare()
-    for error in (history.error, *[call.error for call in history.calls]):
+    for number, run in enumerate(history.nested):
+        if not ROOT <= run.caller < number:
+            raise ValueError(f"nested run {number} was called by run {run.caller}")
+    made_by = [each.workflow for each in (*history.calls, *history.decisions)]
+    for number in (*[each for each in made_by if each != ROOT], *[run for call in history.calls for run in call.results]):
+        if not 0 <= number < len(history.nested):
+            raise ValueError(f"something belongs to nested run {number}, and there are {len(history.nested)}")
+    streams = [stream for call in history.calls for stream in call.streams]
+    for error in (history.error, *[each.error for each in (*history.calls, *streams)]):
         if len(error) not in (0, 2):
             raise ValueError(f"an error has {len(error)} texts, expected 2")
     for duration_ms in (history.duration_ms, *[each for call in history.calls for each in (call.queue_ms, call.compute_ms)]):
@@ -50,14 +68,27 @@ def _tensors_of(history: RequestHistory) -> Iterator[KeptTensor]:
     yield from history.constants
     for call in history.calls:
         yield from call.outputs or ()
+        for part in call.parts or ():
+            yield from part
 
 
 def _sources_of(history: RequestHistory) -> Iterator[TensorSource]:
     for call in history.calls:
-        yield from call.arguments
+        yield from _sources_of_call(call)
+    for run in history.nested:
+        yield from run.arguments
     for decision in history.decisions:
         yield from decision.subject
     yield from history.answer
+    for part in history.parts or ():
+        yield from part
+
+
+def _sources_of_call(call: HistoryCall) -> Iterator[TensorSource]:
+    yield from call.arguments
+    for stream in call.streams:
+        for part in stream.parts:
+            yield from part
 
 
 def _array_like(tensor: KeptTensor) -> Array | None:
@@ -83,7 +114,10 @@ def _check_source(history: RequestHistory, source: TensorSource) -> None:
     elif source.call == CONSTANT:
         tensors = history.constants
     elif 0 <= source.call < len(history.calls):
-        tensors = history.calls[source.call].outputs
+        call = history.calls[source.call]
+        if source.part != WHOLE and not 0 <= source.part < len(call.parts or ()):
+            raise ValueError(f"a tensor comes from part {source.part} of {len(call.parts or ())}")
+        tensors = call.outputs if source.part == WHOLE else (call.parts or ())[source.part]
     else:
         raise ValueError(f"a tensor comes from call {source.call}, and there are {len(history.calls)}")
     views = [index_of_json(view) for view in source.views]

@@ -14,6 +14,7 @@ from dyorc.authoring.workflow import Workflow
 from dyorc.config import HistoriesConfig
 from dyorc.core.request import RequestFacts, Terms
 from dyorc.errors import DyOrcError
+from dyorc.models.submission import Submission
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.replay.replay_report import ReplayReport, replay_all
 from dyorc.replay.replayer import Replayer
@@ -87,15 +88,25 @@ class RecordedCell:
         self.recorder = recorder
 
     async def ask(self, *arrays: np.ndarray[Any, Any], statics: Sequence[Any] = (), terms: Terms | None = None) -> Any:
-        """Makes a request, and returns its outputs, or its error."""
+        """Makes a request, and returns its outputs, a list of them for each part of an answer in parts, or its error."""
+        asked = self._submission(arrays, statics, terms)
+        try:
+            if self._target.is_streaming:
+                return [part async for parts in self._orchestrator.stream(asked) for part in parts]
+            return await self._orchestrator.infer(asked)
+        except DyOrcError as error:
+            return error
+
+    def stream(self, *arrays: np.ndarray[Any, Any]) -> AsyncGenerator[list[Any]]:
+        """Makes a request that is answered in parts, and yields those that have come."""
+        return self._orchestrator.stream(self._submission(arrays, (), None))
+
+    def _submission(self, arrays: Sequence[np.ndarray[Any, Any]], statics: Sequence[Any], terms: Terms | None) -> Submission:
         self._num_requests += 1
         facts = RequestFacts(f"r{self._num_requests}")
         origin = Origin(request_id=facts.request_id, transport="http", histories=self.recorder)
         others: Mapping[str, Any] = {"origin": origin, "terms": terms or Terms(), "facts": lambda: facts}
-        try:
-            return await self._orchestrator.infer(submission(self._target, list(arrays), tuple(statics), **others))
-        except DyOrcError as error:
-            return error
+        return submission(self._target, list(arrays), tuple(statics), **others)
 
 
 async def recorded(

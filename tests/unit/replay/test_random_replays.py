@@ -33,8 +33,6 @@ async def test_random_workflows_are_the_same_again(tmp_path: Path) -> None:
     for number, expected in enumerate(generated(20_000, examples(100, 0.3), num_requests=4)):
         case = expected.case
         flow: Workflow = getattr(load(case.name, case.source, {"dyorc": dyorc, "programs": _programs}), case.name)
-        if flow.is_streaming:
-            continue
         async with recording(flow, tmp_path / str(number)) as cell:
             for request in case.requests:
                 values, statics = flow.signature.bind((request.x, np.int64(request.ticket)), dict(request.statics))

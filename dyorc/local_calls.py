@@ -140,8 +140,8 @@ class _LocalCall:
     """Receives what one call makes, on its program's loop (`CallReceiver`).
 
     Attributes:
-        has_ended: Whether it makes nothing more, though the event that says so may still be on its way, or was lost to an exception
-            of a signal handler.
+        has_ended: Whether it makes nothing more. The event that says so may be on its way, or lost to an exception of a signal
+            handler.
     """
 
     reserve: Reserve | None = None

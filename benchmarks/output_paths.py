@@ -29,6 +29,8 @@ def output_folder(text: str) -> Path:
     path = Path(text)
     try:
         path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise argparse.ArgumentTypeError(f"{path} cannot be a folder for results: it is a file") from None
     except OSError as error:
         raise argparse.ArgumentTypeError(f"{path} cannot be a folder for results: {error.strerror}") from None
     if not os.access(path, os.W_OK | os.X_OK):

@@ -91,6 +91,8 @@ class Deployer:
         newest = await self._peers.newest()
         if newest is not None and newest.number > self.record.number:
             await self._follow(newest)
+        if self.record.number:  # else nothing was ever deployed, and a process that starts again reads the disk
+            self._peers.remember(self.record)
 
     async def change(self, change: DeploymentChange) -> dict[str, Any]:
         """Carries out one change, in all processes. A version that leaves still answers the requests that it has.

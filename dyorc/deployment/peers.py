@@ -156,9 +156,12 @@ class DeploymentPeers:
 
     async def show(self, record: DeploymentState) -> None:
         """Makes all others offer what is deployed now, including processes that start later."""
-        text = record.to_json().decode()
-        self._siblings.remember(DEPLOYED, text)
-        await self._siblings.ask(_SHOW, text)
+        self.remember(record)
+        await self._siblings.ask(_SHOW, record.to_json().decode())
+
+    def remember(self, record: DeploymentState) -> None:
+        """Lets processes that start later serve the same."""
+        self._siblings.remember(DEPLOYED, record.to_json().decode())
 
     async def newest(self) -> DeploymentState | None:
         """Returns the newest record of the others; None without others."""

@@ -47,9 +47,15 @@ def _file_of(place: str) -> str:
     return place if place.endswith(".py") else path_of(place, folder) or f"{folder}:{place}"
 
 
-async def wait_for_record(notes: NoteStore, group: str, remembered: Mapping[str, Any] | None) -> DeploymentState:
-    """Returns what is deployed, as the other processes remember it or the store has it. Waits for the store: whatever is served
-    before it is known may be another version than was deployed.
+def recall_record(remembered: Mapping[str, Any] | None) -> DeploymentState | None:
+    """Returns what the other processes of a server serve, which a process that starts again serves, too; None if they remember
+    nothing of it."""
+    return DeploymentState.of_json(remembered[DEPLOYED]) if remembered and DEPLOYED in remembered else None
+
+
+async def wait_for_record(notes: NoteStore, group: str) -> DeploymentState:
+    """Returns what is deployed, as the store has it. Waits for the store: whatever is served before it is known may be another
+    version than was deployed.
 
     Args:
         notes: Open.
@@ -58,8 +64,6 @@ async def wait_for_record(notes: NoteStore, group: str, remembered: Mapping[str,
     Raises:
         ConfigurationError: See `read_stored_record`.
     """
-    if remembered and DEPLOYED in remembered:
-        return DeploymentState.of_json(remembered[DEPLOYED])
     return await wait_for_store(lambda: read_stored_record(notes, group))
 
 

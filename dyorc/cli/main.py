@@ -48,6 +48,7 @@ from dyorc.errors import ConfigurationError, DyOrcError, ModuleImportError, with
 from dyorc.settings.settings_text import print_in_force
 from dyorc.supervisor.launch import become_supervisor, num_cells_of
 from dyorc.system import malloc, standard_streams
+from dyorc.system.output_option import writable
 from dyorc.system.terminal import help_markup
 from dyorc.telemetry import logs
 from dyorc.version import version
@@ -190,7 +191,8 @@ def run(
         typer.Option("--input", "-i", help="A .npy, .npz, .json or image file; several inputs come as .npz or .json, by name."),
     ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the outputs to this .npz file instead of printing them.")
+        Path | None,
+        typer.Option("--output", "-o", callback=writable, help="Write the outputs to this .npz file instead of printing them."),
     ] = None,
 ) -> None:
     """Runs a workflow on one input in this process, without a server."""

@@ -18,8 +18,8 @@ import tempfile
 import threading
 import time
 import traceback
-from pathlib import Path
 
+from benchmarks.output_paths import output_folder
 from tests.command_line import INTERRUPTED
 from tests.shared_folders import own_arena_folder
 from tests.storm import scorecard
@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--clients", type=int, default=4, help="at each entrance")
     parser.add_argument("--mistake", choices=MISTAKES, default="", help="that the server of one process makes, to see it noticed")
-    parser.add_argument("--card", type=Path, help="folder to which a scorecard of this day is written")
+    parser.add_argument("--card", type=output_folder, help="folder to which a scorecard of this day is written")
     options = parser.parse_args()
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):  # what has come so far is written down, and all that was started ends

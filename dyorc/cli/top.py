@@ -50,7 +50,7 @@ def _follow(client: "Client", console: Console, url: str, interval_s: float) -> 
 
 
 def status(url: Url = DEFAULT_URL, key: Key = None, ca: Ca = None, as_json: AsJson = False) -> None:
-    """Says whether a server is ready, and what it is doing now. The exit code is 1 if it is not ready."""
+    """Says whether a server is ready, or why not, and what it is doing now. The exit code is 1 if it is not ready."""
     with connect(url, key, ca) as client:
         reason, now = client.why_not_ready(), client.live()
     is_ready = not reason

@@ -12,6 +12,7 @@ import pytest
 
 from tests.whole_server import command
 from tests.whole_server.network import Network
+from tests.whole_server.observed import Observed
 from tests.whole_server.patches import VirtualLock
 from tests.whole_server.virtual_redis import encoded
 from tests.whole_server.world import World
@@ -117,3 +118,14 @@ def test_a_long_reply_of_redis_is_read(text: bytes | str, protocol: int) -> None
     data = text.encode() if isinstance(text, str) else text
     is_line = len(data) <= 65_533
     assert (line, rest) == ((b"+%s\r\n" % data, b"") if is_line else (b"$%d\r\n" % len(data), b"%s\r\n" % data))
+
+
+def test_a_lease_that_was_over_while_the_clock_was_ahead_may_be_given_away() -> None:
+    observed = Observed(World(1, lambda _line: None))
+    observed.note_acquired("leader", "a", 1, 1.0, 100.0)
+    observed.note_time(100.9)
+    observed.note_acquired("leader", "b", 2, 1.0, 100.9)
+    assert observed.wrong == ["b got the lease leader with fence 2 while a held it"]
+    observed.note_time(120.0)
+    observed.note_acquired("leader", "c", 3, 1.0, 101.0)
+    assert len(observed.wrong) == 1

@@ -5,12 +5,11 @@ unit tests and a first try.
 """
 
 import secrets
-import signal
 import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
@@ -56,6 +55,7 @@ from dyorc.replica.batch_results import BatchError
 from dyorc.replica.executor import ProgramExecutor
 from dyorc.replica.resident_bytes import fingerprint
 from dyorc.replica.resident_table import ResidentRows, ResidentTable
+from dyorc.system.handler_exceptions import HandlerExceptions
 
 _CONFIG = EngineConfig(hold=False, max_untaken_parts=1, speculation=SpeculationConfig(enabled=False))
 """One batch at a time: a guess would only delay. And no part before the previous one was read."""
@@ -84,7 +84,8 @@ def run(workflow: Workflow | Program, *args: Any, **kwargs: Any) -> Any:
         InvalidInputError: If an input is not what the workflow declares.
         ExecutionError: If a program or the workflow's own code raises anything, or if nothing can go on; if a program that waits
             or yields does neither within its `execution_timeout_s`.
-        KeyboardInterrupt: If the user interrupts it.
+        BaseException: What a signal handler raises meanwhile, as it is, wherever it strikes, and even if a program catches it:
+            KeyboardInterrupt of Ctrl-C, or your own. A handler that a program sets while it runs is the program's own affair.
     """
     if isinstance(workflow, Program):
         workflow = of_program(workflow)
@@ -99,12 +100,36 @@ def run(workflow: Workflow | Program, *args: Any, **kwargs: Any) -> Any:
     signature.check_inputs(inputs)
     signature.check_contents([tensor.data for tensor in inputs])
     terms, facts = Terms(deadline_ns=NO_DEADLINE_NS), partial(RequestFacts, f"run-{secrets.token_hex(4)}")
-    answers = _answers(workflow, RequestArrived(1, workflow, inputs, statics, terms, facts=facts))
-    return answers if workflow.is_streaming else next(answers)
+    handlers = HandlerExceptions()
+    answers = _answers(workflow, RequestArrived(1, workflow, inputs, statics, terms, facts=facts), handlers)
+    if workflow.is_streaming:
+        return _parts(answers, handlers)
+    with handlers:
+        return next(answers)
 
 
-def _answers(workflow: Workflow, request: RequestArrived) -> Iterator[Any]:
-    """Yields the request's parts on demand, or its one answer, grouped as the user declared, once its effects have happened."""
+def _parts(answers: Generator[Any], handlers: HandlerExceptions) -> Generator[Any]:
+    """Yields the parts of a stream. What signal handlers raise between two of them is the caller's affair."""
+    try:
+        while True:
+            with handlers:
+                try:
+                    part = next(answers)
+                except StopIteration:
+                    return
+            yield part
+    finally:
+        with handlers:
+            answers.close()
+
+
+def _answers(workflow: Workflow, request: RequestArrived, handlers: HandlerExceptions) -> Generator[Any]:
+    """Yields the request's parts on demand, or its one answer, grouped as the user declared, once its effects have happened.
+
+    Args:
+        handlers: Watched while this runs: programs and workflows may catch what a signal handler raises, and so does the engine,
+            which takes it for an error of theirs.
+    """
 
     def build(tensors: tuple[TensorRef, ...]) -> Any:
         outputs = workflow.signature.outputs
@@ -124,13 +149,15 @@ def _answers(workflow: Workflow, request: RequestArrived) -> Iterator[Any]:
     now_ns = next(clock_ns)
     try:
         while batch := [*events, *(() if events else calls.wait())]:
+            handlers.check()
             events.clear()
-            with _interruptible():
-                actions = engine.handle(batch, now_ns := next(clock_ns))
+            actions = engine.handle(batch, now_ns := next(clock_ns))
+            handlers.check()
             for action in actions:
                 match action:
                     case DispatchBatch(program=program) if program.style is CallStyle.PLAIN:
                         events.append(_execute(action, residents, noticed))
+                        handlers.check()
                     case DispatchBatch():
                         calls.start(action)
                     case GrantParts() | CancelBatch() | FeedPart():
@@ -151,8 +178,10 @@ def _answers(workflow: Workflow, request: RequestArrived) -> Iterator[Any]:
         if calls.is_stuck:
             stuck = _describe_wait(workflow, engine, calls)
     finally:
-        engine.handle([RequestCancelled(request.request_id)], next(clock_ns))  # ends a request that was left early
-        calls.close()
+        try:
+            engine.handle([RequestCancelled(request.request_id)], next(clock_ns))  # ends a request that was left early
+        finally:
+            calls.close()
     for text in noticed:  # once all effects have happened: a warning may be an error
         warnings.warn(text, RuntimeWarning, stacklevel=3)
     match answer:
@@ -183,7 +212,7 @@ def _execute(action: DispatchBatch, residents: ResidentTable, noticed: dict[str,
         residents.read(column) if column[0].dtype is DType.RESIDENT else [_array(tensor) for tensor in column]
         for column in zip(*action.operands, strict=True)
     ]
-    with _interruptible(), _watching(action, columns, noticed):
+    with _watching(action, columns, noticed):
         result = _executor(action.program).run(columns, action.statics, chain=action.chain, seen=action.seen)
     if isinstance(result, BatchError):
         return result.event(action.replica_id, action.batch_id)
@@ -219,30 +248,3 @@ def _executor(program: Program) -> ProgramExecutor:
 
 def _array(tensor: TensorRef) -> Any:
     return apply_views(tensor.data, tensor.views)
-
-
-@contextmanager
-def _interruptible() -> Generator[None]:
-    """Lets Ctrl-C through: any exception of user code is its error, but this is not raised by it."""
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        yield
-        return
-    is_interrupted = False
-
-    def note(number: int, frame: Any) -> None:
-        nonlocal is_interrupted
-        try:
-            handler(number, frame)
-        except KeyboardInterrupt:
-            is_interrupted = True
-            raise
-
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield
-    finally:
-        if signal.getsignal(signal.SIGINT) is note:  # otherwise a program has set another handler
-            signal.signal(signal.SIGINT, handler)
-        if is_interrupted:
-            raise KeyboardInterrupt

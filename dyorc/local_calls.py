@@ -76,13 +76,12 @@ class LocalCalls:
         """
         events: list[Event] = []
         while self._running and not events and not self.is_stuck:
-            with suppress(Empty, KeyError):
-                events.append(self._take(self._patience_s()))
+            with suppress(Empty):
+                events += self._take(self._patience_s())
             if not events:
                 events += [self._time_out(call) for call in list(self._running.values()) if call.is_late]
         while not self._events.empty():
-            with suppress(KeyError):
-                events.append(self._take(None))
+            events += self._take(None)
         return events
 
     def _patience_s(self) -> float:
@@ -112,25 +111,38 @@ class LocalCalls:
             call.calls.cancel(call.call_id)
         give_up_s = time.monotonic() + _CLOSE_S
         try:
-            while self._running:
-                with suppress(KeyError):
-                    self._take(max(0.0, give_up_s - time.monotonic()))
+            while not all(call.has_ended for call in self._running.values()):
+                self._take(max(0.0, give_up_s - time.monotonic()))
         except Empty:
             for call in self._running.values():
-                _give_up(call.calls)
+                if not call.has_ended:
+                    _give_up(call.calls)
 
-    def _take(self, timeout_s: float | None) -> Event:
-        """Raises Empty if nothing comes in time, and KeyError if it is of a call that was given up."""
+    def _take(self, timeout_s: float | None) -> Sequence[Event]:
+        """Returns the next event; nothing if it is of a call that was given up. Raises Empty if none comes in time.
+
+        What a signal handler raises here, a KeyError perhaps, goes to the caller.
+        """
         event = self._events.get(timeout=timeout_s)
-        if isinstance(event, BatchDone | BatchFailed):
-            del self._running[event.batch_id]
-        elif isinstance(event, BatchPart | InputPartsTaken):
-            self._running[event.batch_id].note(event)
-        return event
+        match event:
+            case BatchDone() | BatchFailed():
+                call = self._running.pop(event.batch_id, None)
+            case BatchPart() | InputPartsTaken():
+                call = self._running.get(event.batch_id)
+                if call is not None:
+                    call.note(event)
+            case _:
+                return (event,)
+        return () if call is None else (event,)
 
 
 class _LocalCall:
-    """Receives what one call makes, on its program's loop (`CallReceiver`)."""
+    """Receives what one call makes, on its program's loop (`CallReceiver`).
+
+    Attributes:
+        has_ended: Whether it makes nothing more. The event that says so may be on its way, or lost to an exception of a signal
+            handler.
+    """
 
     reserve: Reserve | None = None
 
@@ -143,6 +155,7 @@ class _LocalCall:
         self._num_parts = 0
         self._unread = [0] * len(action.program.signature.streams)
         self._is_cancelled = False
+        self.has_ended = False
         self._since_s = time.monotonic()
         """Since when it has had what it needs to go on."""
 
@@ -216,11 +229,15 @@ class _LocalCall:
         self._events.put(InputPartsTaken(self._action.replica_id, self._action.batch_id, stream, num_taken))
 
     def done(self, outputs: Sequence[Rows], execute_s: float) -> bool:
-        self._events.put(BatchDone(self._action.replica_id, self._action.batch_id, [_kept(outputs)], execute_s))
+        self._end(BatchDone(self._action.replica_id, self._action.batch_id, [_kept(outputs)], execute_s))
         return True
 
     def failed(self, error: BaseException) -> None:
-        self._events.put(BatchError.of(error).event(self._action.replica_id, self._action.batch_id))
+        self._end(BatchError.of(error).event(self._action.replica_id, self._action.batch_id))
+
+    def _end(self, event: BatchDone | BatchFailed) -> None:
+        self.has_ended = True  # first: `close` waits for the event of a call that has not ended
+        self._events.put(event)
 
 
 def _load(program: Program) -> tuple[ProgramExecutor, OngoingCalls]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from dyorc.system.finite_option import finite
+from dyorc.system.output_option import writable
 from loadgen.errors import WorkerFailedError
 from loadgen.load import Load
 from loadgen.targets.base import RequestFailedError, TargetSpec
@@ -200,7 +201,7 @@ class LoadOptions:
 class OutputOptions:
     """Where the results go."""
 
-    out: Annotated[Path | None, typer.Option("--out", help="Write the results to this file, as JSON.")] = None
+    out: Annotated[Path | None, typer.Option("--out", callback=writable, help="Write the results to this file, as JSON.")] = None
     as_json: Annotated[bool, typer.Option("--json", help="Print only the results, as JSON.")] = False
 
     def write(self, written: bytes) -> None:

@@ -6,12 +6,13 @@ from typing import Annotated
 import typer
 
 from dyorc.core.counts import count
+from dyorc.system.output_option import writable
 from loadgen import options
 
 
 def report_command(
     results: Annotated[list[Path], typer.Argument(help="Files that run, sweep or compare wrote (--out).")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option("--out", "-o", callback=writable, help="The HTML file to write.")] = Path("report.html"),
     name: Annotated[str, typer.Option("--title", help="The page's heading.")] = "Load test",
 ) -> None:
     """Makes one self-contained HTML page of results."""

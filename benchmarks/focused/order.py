@@ -11,11 +11,11 @@ worst of the ratios of p50 and p99 on one workload at one load, and whether it `
 import argparse
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.output_paths import output_file
 from dyorc.config import EngineConfig
 from dyorc.simulation.policies import DISCIPLINES, ORACLE
 from dyorc.simulation.simulate import Row, compare
@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--workload", action="append", help="may be repeated; all by default")
-    parser.add_argument("--page", type=Path, help="writes the tables there, as Markdown")
+    parser.add_argument("--page", type=output_file, help="writes the tables there, as Markdown")
     arguments = parser.parse_args()
     workloads = arguments.workload or [*WORKLOADS, *MIXED]
     rows: list[Row] = []

@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
+from benchmarks.output_paths import output_file
 from dyorc.cli.simulate_scaling import table
 from dyorc.simulation.pictures import draw_scaling
 from dyorc.simulation.scaling.policy_comparison import ORACLE, PREDICTIVE, PolicyComparison, compare
@@ -89,7 +89,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--kinds", default=",".join(TraceKind), help="kinds of traces")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--picture", type=Path, help="draw into this file; needs matplotlib")
+    parser.add_argument("--picture", type=output_file, help="draw into this file; needs matplotlib")
     return parser.parse_args()
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from benchmarks.output_paths import output_file
 from benchmarks.serving import Address, BenchmarkError, serving
 from loadgen.errors import WorkerFailedError
 from loadgen.load import Load
@@ -152,7 +153,7 @@ def main(
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--warm-up-s", type=float, default=1.5)
     parser.add_argument("--duration-s", type=float, default=duration_s)
-    parser.add_argument("--raw", type=Path, help="write the figures of all rounds to this JSON file")
+    parser.add_argument("--raw", type=output_file, help="write the figures of all rounds to this JSON file")
     options = parser.parse_args()
     names = options.systems.split(",")
     if unknown := set(names) - set(systems):

@@ -21,6 +21,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from benchmarks.output_paths import output_folder
 from benchmarks.serving import ROOT
 from benchmarks.table.benchmark import Benchmark, Found, log
 from benchmarks.table.html_page import html_page
@@ -45,11 +46,11 @@ def main() -> None:
     parser.add_argument("--workloads", help=f"some of {','.join(NAMES)}")
     parser.add_argument("--systems", help=f"some of {','.join(SYSTEMS)}; by default all, or one peer of each kind for quick")
     parser.add_argument("--rounds", type=int, help="how many rounds there are, unless they do not agree")
-    parser.add_argument("--out", type=Path, help="the folder for the results; by default benchmarks/results/KIND")
+    parser.add_argument("--out", type=output_folder, help="the folder for the results; by default benchmarks/results/KIND")
     parser.add_argument("--add", action="store_true", help="keep the other workloads of the existing table")
     parser.add_argument("--highest-only", action="store_true", help="only search for highest rates; implies --add")
     parser.add_argument(
-        "--docs", type=Path, help="also write the Markdown pages into this folder, with the other table beside this one"
+        "--docs", type=output_folder, help="also write the Markdown pages into this folder, with the other table beside this one"
     )
     arguments = parser.parse_args()
     plan = (DEVICE_PLANS if arguments.devices else PLANS)[arguments.kind]

@@ -9,13 +9,15 @@ import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
 from dyorc.authoring.bundle_imports import BundleImporter, RefuseAmbiguous, new_package
 from dyorc.authoring.bundles import Bundle, ModuleSource, path_of, scan_code
-from dyorc.authoring.loading import import_place, put_on_path
+from dyorc.authoring.loading import import_place, parts_of, put_on_path
+
+NOTHING_READ: Mapping[str, Bundle] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,31 +35,52 @@ class ImportedPlace:
     importer: BundleImporter | None = None
 
 
-def import_places(places: Sequence[str]) -> Mapping[str, ImportedPlace]:
+def import_places(places: Sequence[str], read: Mapping[str, Bundle] = NOTHING_READ) -> Mapping[str, ImportedPlace]:
     """Imports files and modules, each only once.
 
     Args:
         places: As `loading.parts_of` returns them.
+        read: The code of some of them, by place, as it was read before: it is imported below a separate package, whatever the
+            files say by now.
 
     Raises:
         DefinitionError: If there is no such file or module.
         ModuleImportError: If one raises.
     """
-    apart, ambiguous = _apart(places)
-    for place in places:
+    from_disk = [place for place in places if place not in read]
+    apart, ambiguous = _apart(from_disk)
+    for place in from_disk:
         if not any(place in bundles for bundles in apart.values()):
             put_on_path(place)  # before user code changes the current folder
     _put_last(apart)
     if ambiguous:
         sys.meta_path.insert(0, RefuseAmbiguous(ambiguous))
     imported: dict[str, ImportedPlace] = {}
-    for bundles in apart.values():
+    for bundles in (*apart.values(), *_by_folder({place: read[place] for place in places if place in read}).values()):
         imported |= _import_below_a_package(bundles)
     for place in places:
         if place not in imported:
             module = import_place(place)
             imported[place] = ImportedPlace(module, Bundle.of(f"{place}:", module.__name__))
     return imported
+
+
+def code_on_disk(target: str, main: str) -> Bundle:
+    """Returns the code of a target as it is on the disk. Imports nothing.
+
+    Args:
+        main: The name of the target's module.
+    """
+    return Bundle.of(target, main, _folder_of(parts_of(target)[0]))
+
+
+def _by_folder(bundles: Mapping[str, Bundle]) -> Mapping[str, Mapping[str, Bundle]]:
+    """Returns the code of places by their folders, with a target as `ImportedPlace` has it."""
+    folders = {_folder_of(place) for place in bundles}
+    return {
+        folder: {place: replace(code, target=f"{place}:") for place, code in bundles.items() if _folder_of(place) == folder}
+        for folder in sorted(folders)
+    }
 
 
 def _put_last(folders: Iterable[str]) -> None:

@@ -1,7 +1,6 @@
 """``dyorc doctor``: says what is wrong with this machine, or with a running server, and how to mend it."""
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +9,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from dyorc.cli.server_options import KEY_VARIABLE, AsJson, Ca, Key, with_scheme
+from dyorc.cli.server_options import AsJson, Ca, Key, key_of, with_scheme
 from dyorc.core.counts import count
 from dyorc.errors import ConfigurationError
 from dyorc.settings.settings_reader import read
@@ -52,7 +51,7 @@ def doctor(
 def _subject(url: str, config: Path | None, key: str | None, ca: Path | None) -> "Subject":
     from dyorc.doctor.finding import Subject
 
-    api_key = key or os.environ.get(KEY_VARIABLE)
+    api_key = key_of(key)
     try:
         reading = read(config)
     except ConfigurationError as error:

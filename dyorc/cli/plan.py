@@ -28,6 +28,7 @@ from dyorc.cli.stacked_table import StackedTable
 from dyorc.core.counts import count
 from dyorc.errors import PlanError, PlanRunError
 from dyorc.system.finite_option import finite
+from dyorc.system.output_option import writable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -138,7 +139,10 @@ def show(
     plan: PlanFile,
     cluster: AnyCluster = None,
     picture: Annotated[
-        Path | None, typer.Option(help="Draw devices over time, memory and layouts into this .svg or .png; needs --cluster.")
+        Path | None,
+        typer.Option(
+            callback=writable, help="Draw devices over time, memory and layouts into this .svg or .png; needs --cluster."
+        ),
     ] = None,
     model: Target = None,
     as_json: AsJson = False,
@@ -203,7 +207,9 @@ def verify(
 def simulate(
     plan: PlanFile,
     cluster: ClusterFile,
-    trace: Annotated[Path | None, typer.Option(help="Write a Chrome trace here, which Perfetto shows.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(callback=writable, help="Write a Chrome trace here, which Perfetto shows.")
+    ] = None,
     overlap: Annotated[bool, typer.Option(help="Whether ranks compute while they communicate.")] = True,
     model: Target = None,
     as_json: AsJson = False,

@@ -9,6 +9,7 @@ import typer
 
 from dyorc.cli.simulate_scaling import scaling_command
 from dyorc.system.finite_option import finite
+from dyorc.system.output_option import writable
 
 if TYPE_CHECKING:
     from dyorc.simulation.simulate import SimulationSetting
@@ -93,7 +94,9 @@ def compare_all(
     cv: Cv = 4.0,
     trace: TraceFile = None,
     processes: Annotated[int, typer.Option(min=1, help="Processes that share the runs.")] = 1,
-    picture: Annotated[Path | None, typer.Option(help="Draw latency against load into this file (needs matplotlib).")] = None,
+    picture: Annotated[
+        Path | None, typer.Option(callback=writable, help="Draw latency against load into this file (needs matplotlib).")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Simulates every workload under every policy at several loads."""

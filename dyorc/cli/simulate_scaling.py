@@ -9,6 +9,7 @@ import typer
 
 from dyorc.errors import InvalidInputError
 from dyorc.system.finite_option import finite
+from dyorc.system.output_option import writable
 
 if TYPE_CHECKING:
     from dyorc.simulation.scaling.scaling_loop import Limits
@@ -32,7 +33,9 @@ def scaling_command(
     cold_start: Annotated[float, typer.Option(callback=finite, min=0.001, help="Seconds from cold to warm.")] = 3.0,
     parked_start: Annotated[float, typer.Option(callback=finite, min=0.001, help="Seconds from parked to warm.")] = 0.5,
     seed: Annotated[int, typer.Option(min=0, help="For branches that the trace leaves open.")] = 0,
-    picture: Annotated[Path | None, typer.Option(help="Draw replicas and misses into this file (needs matplotlib).")] = None,
+    picture: Annotated[
+        Path | None, typer.Option(callback=writable, help="Draw replicas and misses into this file (needs matplotlib).")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Replays a trace while a policy scales the programs: latency, misses caused by cold starts, and replica-seconds."""

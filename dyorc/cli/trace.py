@@ -9,13 +9,14 @@ from rich.console import Console
 
 from dyorc.cli.server_options import DEFAULT_URL, Ca, Key, Url, connect
 from dyorc.system.finite_option import finite
+from dyorc.system.output_option import writable
 
 _console = Console(soft_wrap=True, highlight=False)
 
 
 def trace(
     seconds: Annotated[float, typer.Option(callback=finite, min=0.001, max=600, help="How far back.")] = 5.0,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path("trace.json"),
+    output: Annotated[Path, typer.Option("--output", "-o", callback=writable, help="The file to write.")] = Path("trace.json"),
     url: Url = DEFAULT_URL,
     key: Key = None,
     ca: Ca = None,

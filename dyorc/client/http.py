@@ -15,7 +15,7 @@ import numpy as np
 from dyorc.client.effects import BrokenExchange, Reply
 from dyorc.client.operations import json_bytes_of
 from dyorc.errors import ConfigurationError, DeadlineError, InvalidInputError, TransportError, without_errno
-from dyorc.protocol.header_names import AUTHORIZATION, JSON_LENGTH, REQUEST_ID, TIMEOUT, USABLE_NAME
+from dyorc.protocol.header_names import AUTHORIZATION, JSON_LENGTH, REQUEST_ID, TIMEOUT, USABLE_KEY, USABLE_NAME
 from dyorc.protocol.inference_answer import padding
 from dyorc.protocol.inference_request import PreparedRequest
 from dyorc.protocol.wire_errors import malformed
@@ -67,8 +67,10 @@ class ServerEndpoint:
         if api_key is not None:
             if not isinstance(api_key, str):  # pyright: ignore[reportUnnecessaryIsInstance] -- a mistake that people make
                 raise ValueError(f"api_key is a {type(api_key).__name__}, expected a text")
-            if not api_key or not api_key.isascii() or not api_key.isprintable() or " " in api_key:
-                raise ValueError("api_key is empty or holds characters other than visible ASCII")
+            if not api_key:
+                raise ValueError("api_key is empty; leave it out, or give None, to send no key")
+            if not USABLE_KEY.fullmatch(api_key):
+                raise ValueError("api_key holds characters other than visible ASCII")
             headers.append((AUTHORIZATION, f"Bearer {api_key}"))
         headers += _checked(more or {}, {name for name, _ in headers})
         return cls(base_url=url.rstrip("/"), headers=tuple(headers), max_answer_bytes=max_answer_bytes)

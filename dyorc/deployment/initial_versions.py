@@ -14,7 +14,7 @@ from dyorc.authoring.bundles import Bundle
 from dyorc.authoring.loading import absolute, name_in, parts_of, programs_of
 from dyorc.authoring.overrides import override_programs
 from dyorc.authoring.program import Program
-from dyorc.authoring.targets import import_places
+from dyorc.authoring.targets import NOTHING_READ, code_on_disk, import_places
 from dyorc.authoring.workflow import Workflow
 from dyorc.deployment.loading_versions import (
     LoadedVersion,
@@ -46,6 +46,7 @@ def load_initial_versions(
     live: Iterable[Version] = (),
     importing: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
     store: str = "",
+    code: Mapping[str, Bundle] = NOTHING_READ,
     *,
     is_group: bool = True,
 ) -> Generator[tuple[list[LoadedVersion], DeploymentState]]:
@@ -57,6 +58,8 @@ def load_initial_versions(
         live: Versions that requests of gateways may still need.
         importing: Entered while modules are imported.
         store: Where `stored` was read, for logs.
+        code: The code of targets that were never deployed, by target, as this server has read it before; that of others is on the
+            disk.
         is_group: Whether an orchestrator serves them for the gateways of its group. All orchestrators of a group give programs
             the same names, and serve all that is deployed or nothing. Otherwise models that no target names yield to the targets,
             and versions that cannot be loaded are left out.
@@ -69,11 +72,12 @@ def load_initial_versions(
             loaded.
     """
     wanted = [absolute(target) for target in targets]
-    lines = {name: line for name, line in stored.lines.items() if not line.origin or line.origin in wanted}
+    lines = {name: line for name, line in stored.lines.items() if not line.origin or _is_wanted(line, wanted, code)}
     served = {line.origin for line in lines.values()}
     with importing():
         places = {target: parts_of(target)[0] for target in wanted if target not in served}
-        imported = import_outside_of_loop(partial(import_places, list(dict.fromkeys(places.values()))))
+        read = {place: code[target] for target, place in places.items() if target in code}
+        imported = import_outside_of_loop(partial(import_places, list(dict.fromkeys(places.values())), read))
         fresh = [(target, name_in(imported[place].module, *parts_of(target))) for target, place in places.items()]
         ModelRegistry.of(definition for _, definition in fresh)  # which checks their names
         if not is_group:
@@ -103,6 +107,19 @@ def load_initial_versions(
         for name, line in lines.items():
             _log_restored(name, line, [version for version in line.loaded_names() if ModelKey(name, version) in served], store)
         yield restored + _lingering(record.retired_of(live), options), record
+
+
+def _is_wanted(line: ModelHistory, wanted: Collection[str], code: Mapping[str, Bundle]) -> bool:
+    """Returns whether a server with these targets serves a noted target as it is noted. One that was never deployed is served
+    from the disk; if that has the same code still, its programs keep their names, and the processes that they share with deployed
+    versions."""
+    if line.origin not in wanted:
+        return False
+    if not line.is_as_started:
+        return True
+    (noted,) = (version.bundle for version in line.versions.values())
+    now = code.get(line.origin) or code_on_disk(line.origin, noted.main)
+    return now.digest == noted.digest
 
 
 def _is_of_targets(version: LoadedVersion, record: DeploymentState) -> bool:
@@ -155,7 +172,7 @@ def _restore_all(
     """Loads what is deployed.
 
     Args:
-        is_strict: Whether all of it has to be loaded; otherwise what cannot be loaded is logged and left out.
+        is_strict: Whether all of it has to be loaded; otherwise what was deployed and cannot be loaded is logged and left out.
         is_alone: Whether nothing else is served; then some of it has to be loaded.
     """
     loaded: list[LoadedVersion] = []
@@ -166,7 +183,7 @@ def _restore_all(
             try:
                 loaded.append(_restore(version, options))
             except DyOrcError as error:
-                if is_strict:
+                if is_strict or line.is_as_started:  # a target of the command has to be served
                     raise
                 failure = failure or error
                 _log.error(
@@ -183,6 +200,8 @@ def _restore_all(
 
 def _log_restored(model: str, line: ModelHistory, served: Sequence[str], store: str) -> None:
     """Logs what is served in place of the code on disk, or beside it, and how to change that."""
+    if line.is_as_started:
+        return
     if served:
         target, remedy = line.origin, f"dyorc deploy {line.origin} serves the code on disk"
         if not line.origin:

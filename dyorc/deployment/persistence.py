@@ -48,7 +48,14 @@ def _file_of(place: str) -> str:
     return place if place.endswith(".py") else path_of(place, folder) or f"{folder}:{place}"
 
 
-async def wait_for_record(notes: NoteStore, group: str, peers: PeerProcesses | None) -> DeploymentState:
+def recall_record(peers: PeerProcesses | None) -> DeploymentState | None:
+    """Returns what the other processes of a server serve, which a process that starts again serves, too; None if they remember
+    nothing of it, or there are none."""
+    text = None if peers is None else peers.remembered(DEPLOYED)
+    return None if text is None else DeploymentState.of_json(text)
+
+
+async def wait_for_record(notes: NoteStore, group: str, remembered: DeploymentState | None = None) -> DeploymentState:
     """Returns what is deployed, as the store has it or the other processes remember it, whichever is newer: one that ended may
     have noted a change and told nobody. Waits for the store if nobody remembers anything: whatever is served before it is known
     may be another version than was deployed.
@@ -56,15 +63,13 @@ async def wait_for_record(notes: NoteStore, group: str, peers: PeerProcesses | N
     Args:
         notes: Open.
         group: The group that serves it, or what `owner_of_notes` returns.
-        peers: The other processes; None without any.
+        remembered: What `recall_record` returns.
 
     Raises:
         ConfigurationError: See `read_stored_record`.
     """
-    text = None if peers is None else peers.remembered(DEPLOYED)
-    if text is None:
+    if remembered is None:
         return await wait_for_store(lambda: read_stored_record(notes, group))
-    remembered = DeploymentState.of_json(text)
     try:
         stored = await read_stored_record(notes, group)
     except StoreError as error:  # the deployer reads it when it can

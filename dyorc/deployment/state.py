@@ -133,6 +133,12 @@ class ModelHistory(msgspec.Struct, frozen=True):
         """Returns the history of a model with one version."""
         return cls({version.version: version}, TrafficAssignment(version.version), (), origin)
 
+    @property
+    def is_as_started(self) -> bool:
+        """Whether it is a target of the server as it lay on the disk, and nothing of it was ever deployed: each change leaves a
+        past or a number."""
+        return bool(self.origin) and not self.past and not self.last_number
+
     def loaded_names(self) -> tuple[str, ...]:
         """Returns the versions that are loaded, the default first."""
         return () if self.now is None else self.now.versions
@@ -286,6 +292,11 @@ class DeploymentState(msgspec.Struct, frozen=True):
     def with_history(self, model: str, line: ModelHistory) -> "DeploymentState":
         """Returns the state after a change of a model's history."""
         return DeploymentState(self.number + 1, {**self.lines, model: line})
+
+    def code_as_started(self) -> dict[str, Bundle]:
+        """Returns the code of the targets that were never deployed, by target."""
+        lines = [line for line in self.lines.values() if line.is_as_started]
+        return {line.origin: line.versions[name].bundle for line in lines for name in line.loaded_names()}
 
     def retired_of(self, versions: Iterable[Version]) -> list[Version]:
         """Returns the retired ones of these versions: their model is known, but they are not deployed."""

@@ -9,6 +9,9 @@ Header: TypeAlias = tuple[bytes, bytes]
 USABLE_NAME = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+")
 """Matches any name that a header can have, in lower case: a token of RFC 9110."""
 
+USABLE_KEY = re.compile(r"[!-~]+")
+"""Matches any API key that a header can carry: visible ASCII characters."""
+
 JSON_LENGTH = "inference-header-content-length"
 """Length of the JSON in a body, if raw tensors follow it."""
 

@@ -10,6 +10,7 @@ before its first part is sent.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from dyorc.authoring.program import Program
 from dyorc.engine.actions import DispatchBatch
 from dyorc.replay.identities import StreamIdentity, is_over
 from dyorc.telemetry.histories.history import HistoryCall
@@ -35,23 +36,24 @@ class PlayedCall:
     Args:
         action: That sent it.
         started_ns: When.
-        candidates: The recorded calls that it may turn out to be.
+        left: The recorded calls that it may turn out to be. Others may be taken from among them meanwhile.
 
     Attributes:
-        action: As given.
+        action, left: As given.
         recorded: The recorded call that it is, once that is known.
         num_sent: How many parts it has yielded.
         is_over: Whether it has ended.
     """
 
-    def __init__(self, action: DispatchBatch, started_ns: int, candidates: Sequence[RecordedCall]) -> None:
+    def __init__(self, action: DispatchBatch, started_ns: int, left: list[RecordedCall]) -> None:
         self.action = action
+        self.left = left
         self.recorded: RecordedCall | None = None
         self.num_sent = 0
         self.is_over = False
         self._started_ns = self._last_ns = started_ns
         self._max_parts = action.max_parts
-        self._candidates = list(candidates)
+        self._candidates = [each for each in left if _is_made_by(action.program, each.call)]
         num_streams = len(action.program.signature.streams)
         self._num_fed = [0] * num_streams
         self._num_taken = [0] * num_streams
@@ -92,15 +94,11 @@ class PlayedCall:
                 self._num_taken[stream] = num_taken
                 yield stream, num_taken
 
-    def choose(self, recorded: Sequence[RecordedCall]) -> bool:
+    def choose(self) -> bool:
         """Finds out which recorded call it is, if it has been fed enough: one that has ended, if it may be one. Returns whether
-        that has become known.
-
-        Args:
-            recorded: Those that are left.
-        """
+        that has become known now."""
         if self.recorded is None:
-            self._candidates = [each for each in self._candidates if each in recorded]
+            self._candidates = [each for each in self._candidates if each in self.left]
             ended = [each for each in self._candidates if is_over(each.call)]
             self.recorded = next(filter(self._has_read, ended or self._candidates), None)
             return self.recorded is not None
@@ -136,6 +134,11 @@ class PlayedCall:
         after_ms = call.queue_ms + call.compute_ms * progress
         self._last_ns = max(self._last_ns, now_ns, self._started_ns + round(after_ms * 1e6))
         return self._last_ns
+
+
+def _is_made_by(program: Program, call: HistoryCall) -> bool:
+    """Returns whether a recorded call has the streams that a program has now."""
+    return len(call.streams) == len(program.signature.streams) and (call.parts is not None) == program.is_streaming
 
 
 def _goes_on(stream: StreamIdentity, index: int, part: tuple[str, ...]) -> bool:

@@ -124,8 +124,7 @@ class RecordedResults:
         identity = self._identity(action)
         recorded = self._recorded.get(identity, [])
         if _has_streams(action.program):
-            alike = [each for each in recorded if _is_made_by(action.program, each.call)]
-            played = self._playing[action.batch_id] = PlayedCall(action, now_ns, alike)
+            played = self._playing[action.batch_id] = PlayedCall(action, now_ns, recorded)
             return self._go_on(played, now_ns)
         if recorded:
             return self._repeat(action, self._take(action.program, recorded, recorded[0]), now_ns)
@@ -150,9 +149,9 @@ class RecordedResults:
                 played.feed(stream, tuple([self._identity_of(tensor) for tensor in tensors]))
             case FeedPart(stream=stream, error=error):
                 played.end(stream, () if error is None else (type_name(error), text_of(error)))
-            case CancelBatch(batch_id=batch_id):
+            case CancelBatch():
                 played.is_over = True
-                return [(now_ns, BatchDone("", batch_id, ((),), 0.0))]
+                return []
         return self._go_on(played, now_ns)
 
     def why_endless(self) -> str:
@@ -221,9 +220,8 @@ class RecordedResults:
     def _go_on(self, played: PlayedCall, now_ns: int) -> list[Following]:
         """Returns what comes of a call that reads or yields streams, now that something has come to it."""
         action, program = played.action, played.action.program
-        recorded = self._recorded.get(self._identity(action), [])
-        if played.choose(recorded) and played.recorded is not None:
-            self._take(program, recorded, played.recorded)
+        if played.choose() and played.recorded is not None:
+            self._take(program, played.left, played.recorded)
         following: list[Following] = [
             (now_ns, InputPartsTaken("", action.batch_id, stream, num_taken)) for stream, num_taken in played.taken()
         ]
@@ -309,11 +307,6 @@ def _own_name(program: Program) -> str:
 def _has_streams(program: Program) -> bool:
     """Returns whether a program reads or yields streams."""
     return program.is_streaming or bool(program.signature.streams)
-
-
-def _is_made_by(program: Program, call: HistoryCall) -> bool:
-    """Returns whether a recorded call has the streams that a program has now."""
-    return len(call.streams) == len(program.signature.streams) and (call.parts is not None) == program.is_streaming
 
 
 def _is_runnable(program: Program) -> bool:

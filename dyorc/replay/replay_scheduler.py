@@ -27,8 +27,7 @@ class ReplayScheduler(BasicScheduler):
         super().__init__(context)
         self._max_untaken = context.config.max_untaken_parts
         self._running: dict[int, Call] = {}
-        self._ongoing: dict[Call, int] = {}
-        """Those that read or yield streams."""
+        self._number_of: dict[Call, int] = {}
         self._numbers = count(1)
 
     def submit(self, call: Call) -> None:
@@ -37,8 +36,8 @@ class ReplayScheduler(BasicScheduler):
         call.enqueue()
         call.dispatch()
         self._running[number] = call
+        self._number_of[call] = number
         if call.streams or call.parts is not None:
-            self._ongoing[call] = number
             self._turn.ended.append(CallStarted(call))
         self._turn.actions.append(
             DispatchBatch(
@@ -60,32 +59,34 @@ class ReplayScheduler(BasicScheduler):
 
     def grant(self, call: Call) -> None:
         """Lets a call that yields go on, as far as its stream was read."""
-        if (number := self._ongoing.get(call)) is not None:
+        if (number := self._number_of.get(call)) is not None:
             self._turn.actions.append(GrantParts("", number, self._limit(call)))
 
     def feed(self, call: Call, stream: int, index: int, tensors: tuple[TensorRef, ...]) -> None:
         """Sends a call the next part of a stream."""
-        if (number := self._ongoing.get(call)) is not None:
+        if (number := self._number_of.get(call)) is not None:
             self._turn.actions.append(FeedPart("", number, stream, index, tensors))
 
     def end_feed(self, call: Call, stream: int, index: int, error: DyOrcError | None) -> None:
         """Sends a call the end of a stream."""
-        if (number := self._ongoing.get(call)) is not None:
+        if (number := self._number_of.get(call)) is not None:
             self._turn.actions.append(FeedPart("", number, stream, index, (), True, error))
 
     def withdraw(self, call: Call) -> None:
-        """Ends a call that reads or yields streams. Of others, what comes is dropped."""
-        if (number := self._ongoing.get(call)) is not None:
+        """Ends a call: what still comes of it is dropped."""
+        if (number := self._number_of.pop(call, None)) is not None:
+            del self._running[number]
             self._turn.actions.append(CancelBatch("", number))
 
     def take(self, event: ReplicaEvent) -> None:
         """Handles what came of a call."""
         match event:
             case BatchDone(batch_id=number, outputs=outputs):
-                self._turn.ended.append(CallDone(self._end(number), outputs[0]))
+                if (call := self._end(number)) is not None:
+                    self._turn.ended.append(CallDone(call, outputs[0]))
             case BatchFailed(batch_id=number):
-                call = self._end(number)
-                self._turn.ended.append(CallFailed(call, error_of(call, event)))
+                if (call := self._end(number)) is not None:
+                    self._turn.ended.append(CallFailed(call, error_of(call, event)))
             case BatchPart(batch_id=number):
                 if (call := self._running.get(number)) is not None:
                     self._turn.ended.append(CallPart(call, event.index, event.tensors, event.digest))
@@ -95,7 +96,9 @@ class ReplayScheduler(BasicScheduler):
             case _:
                 raise InternalError(f"a replay has no replicas, but there was {event}")
 
-    def _end(self, number: int) -> Call:
-        call = self._running.pop(number)
-        self._ongoing.pop(call, None)
+    def _end(self, number: int) -> Call | None:
+        """Returns the call with this number, which ends; None if it was withdrawn."""
+        call = self._running.pop(number, None)
+        if call is not None:
+            del self._number_of[call]
         return call

@@ -209,7 +209,11 @@ def _other_answer(
     if (recorded.parts is None) != (replayed.parts is None):
         return f"the answer comes {'at once' if replayed.parts is None else 'in parts'}, it came otherwise"
     if recorded.parts is not None and replayed.parts is not None:
-        return _other_parts(recorded.parts, replayed.parts, before, now, specs, tolerance)
+        text = _other_parts(recorded.parts, replayed.parts, before, now, specs, tolerance)
+        num_before, num_now = len(recorded.parts), len(replayed.parts)
+        if text or num_before == num_now or recorded.error != replayed.error:
+            return text
+        return f"the answer has {num_now} parts, it had {num_before}"
     if recorded.error or replayed.error:
         return ""
     return _other_outputs(recorded.answer, replayed.answer, before, now, specs, tolerance)
@@ -226,7 +230,7 @@ def _other_parts(
     for index, (was, is_now) in enumerate(zip(old, new, strict=False)):
         if text := _other_outputs(was, is_now, before, now, specs, tolerance):
             return f"part {index}: {text}"
-    return "" if len(old) == len(new) else f"the answer has {len(new)} parts, it had {len(old)}"
+    return ""
 
 
 def _other_outputs(

@@ -79,12 +79,13 @@ def _fence_of(lead: LeaderTerm) -> NoteFence:
 @contextlib.contextmanager
 def load_inherited(served: LoadedTargets, inherited: InheritedDeployments, settings: Settings) -> Generator[LoadedTargets]:
     """Loads what was deployed while this process stood by, and versions that earlier requests may need. Their libraries are
-    already imported."""
+    already imported. Targets that were never deployed stay as they were when this process began to stand by: nobody expects a
+    change of the disk to go live because a leader was lost."""
     record, live = inherited
     if record.number == served.record.number and not record.retired_of(live):
         yield served
         return
-    with load_targets(served.targets, settings, record, live) as again:
+    with load_targets(served.targets, settings, record, live, served.record.code_as_started()) as again:
         yield replace(again, modules=served.modules)
 
 

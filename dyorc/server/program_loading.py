@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 import gc
 import sys
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dyorc.authoring.bundles import Bundle
+from dyorc.authoring.targets import NOTHING_READ
 from dyorc.config import Settings
 from dyorc.deployment.deployer import Deployer, Keep, Read
 from dyorc.deployment.initial_versions import load_initial_versions
@@ -109,6 +111,7 @@ def load_targets(
     settings: Settings,
     stored: DeploymentState | None = None,
     live: Sequence[Version] = (),
+    code: Mapping[str, Bundle] = NOTHING_READ,
     *,
     is_group: bool = True,
 ) -> Generator[LoadedTargets]:
@@ -118,6 +121,7 @@ def load_targets(
         targets: Such as ``app.py:classify``.
         stored: What was deployed when the server last ran.
         live: Versions that requests of gateways may still need.
+        code: See `load_initial_versions`.
         is_group: See `load_initial_versions`.
 
     Raises:
@@ -127,7 +131,7 @@ def load_targets(
     options = {name: overrides.changes for name, overrides in settings.programs.items()}
     store = shown_name_of(settings.store)
     loading = load_initial_versions(
-        targets, stored or DeploymentState(), options, live, pause_garbage_collector, store, is_group=is_group
+        targets, stored or DeploymentState(), options, live, pause_garbage_collector, store, code, is_group=is_group
     )
     with loading as (versions, record):
         lingering = {ModelKey(version.model, version.version) for version in record.retired_of(live)}

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from dyorc.config import Settings
 from dyorc.deployment.canary_runner import CanaryRunner
-from dyorc.deployment.persistence import owner_of_notes, record_reader, record_writer, wait_for_record
+from dyorc.deployment.persistence import owner_of_notes, recall_record, record_reader, record_writer, wait_for_record
 from dyorc.gateway.http.user_application import load_application
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.tls import refuse_open_address
@@ -59,9 +59,11 @@ async def serve_embedded(
         traces = stack.enter_context(tracing(settings.telemetry, os.environ))
         owner = owner_of_notes(settings.cluster.group, targets)
         store = await stack.enter_async_context(shared_store(settings))
-        before = await wait_for_record(store, owner, siblings)
+        remembered = recall_record(siblings)
+        before = await wait_for_record(store, owner, remembered)
+        running_code = {} if remembered is None else remembered.code_as_started()
         await handle_pending_signals()
-        served = stack.enter_context(load_targets(targets, settings, before, is_group=False))
+        served = stack.enter_context(load_targets(targets, settings, before, code=running_code, is_group=False))
         application = load_application(settings.app) if settings.app else None
         programs = run_programs(served, settings, start, traces, place, without_ray=without_ray)
         running = await stack.enter_async_context(programs)

@@ -6,7 +6,9 @@ back, after some thousand renewals, is it synchronized, and then the file (``syn
 leases, but must not damage the file, or nobody could lead until it is deleted.
 
 A file that is deleted or replaced is left for what its path names now: otherwise a process that opens the path later could lead
-beside the present leader.
+beside the present leader. Once the store's own file has vanished, somebody is moving the files, or has deleted them: then no file
+of leases is made or used, and the store counts as away. In a new one, a standby could acquire the lead that the leader holds. For
+the same reason a process that only looks makes none.
 
 The machine's clock may be set. A lease that was renewed in the future has ended: otherwise no process could lead until that time.
 """
@@ -57,6 +59,7 @@ class SqliteLeases:
 
     def __init__(self, path: Path, clock_s: Callable[[], float] = time.time) -> None:
         self._store = path
+        self._had_store = False
         self._opened: FileIdentity | None = None
         self._clock_s = clock_s
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="dyorc-leases")
@@ -83,7 +86,7 @@ class SqliteLeases:
 
     async def lease(self, name: str) -> Lease:
         """See `Leases.lease`."""
-        row = await self._on_thread(lambda: self._guarded(lambda connection: _read(connection, name)))
+        row = await self._on_thread(lambda: self._guarded(lambda connection: _read(connection, name), _NOBODY))
         return Lease(fence=row.fence, record=row.record if row.is_held(self._clock_s()) else b"")
 
     async def _call(self, step: Callable[..., T], *values: Any) -> T:
@@ -97,15 +100,37 @@ class SqliteLeases:
     async def _on_thread(self, run: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, run)
 
-    def _guarded(self, run: Callable[[sqlite3.Connection], T]) -> T:
+    def _guarded(self, run: Callable[[sqlite3.Connection], T], without_file: T | None = None) -> T:
+        """Runs a step on the file that the path names now.
+
+        Args:
+            without_file: Returned if there is none; None: it is made.
+
+        Raises:
+            StoreError: If the file cannot be used now.
+        """
         try:
+            self._check_store()
             if self._connection is not None and FileIdentity.of(self._path) != self._opened:
                 self._close()
             if self._connection is None:
+                if without_file is not None and FileIdentity.of(self._path) is None:
+                    return without_file
                 self._connection = self._open()
             return run(self._connection)
         except (sqlite3.Error, OSError) as error:
             raise StoreError(f"the leases beside {self._store} cannot be used now: {error}") from error
+
+    def _check_store(self) -> None:
+        """Checks that the store's file is there, if it ever was.
+
+        Raises:
+            OSError: If it is not there any longer.
+        """
+        is_there = FileIdentity.of(self._store) is not None
+        self._had_store = self._had_store or is_there
+        if self._had_store and not is_there:
+            raise OSError(f"{self._store} is missing; put it back with the files whose names begin alike")
 
     def _open(self) -> sqlite3.Connection:
         with contextlib.ExitStack() as undo:

@@ -8,8 +8,8 @@ The last line is one JSON object, with the figures of each storm on each store; 
 import argparse
 import json
 import sys
-from pathlib import Path
 
+from benchmarks.output_paths import output_folder
 from tests.chaos import history_storm, services_storm
 
 
@@ -20,7 +20,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60, help="for each storm on each store")
     parser.add_argument("--clients", type=int, default=6)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", type=Path, help="a folder for what was recorded")
+    parser.add_argument("--keep", type=output_folder, help="a folder for what was recorded")
     options = parser.parse_args()
     stores = ["sqlite", "redis"] if options.store == "both" else [options.store]
     rest = (options.seconds, options.clients, options.seed, options.keep)

@@ -24,6 +24,7 @@ from typing import Any
 
 import httpx
 
+from benchmarks.output_paths import output_folder
 from tests.chaos.history_storm_clients import TTL_S, JobClients, Webhooks, is_short_lived, number_of, write_keys
 from tests.chaos.history_storm_mistakes import JOB_MISTAKES
 from tests.chaos.jobs_storm_servers import Servers, servers
@@ -163,7 +164,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--clients", type=int, default=6)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--keep", type=output_folder)
     parser.add_argument(
         "--mistake", choices=JOB_MISTAKES, default="", help="that servers make with SQLite, to see whether it is noticed"
     )

@@ -22,6 +22,7 @@ from typing import Any
 
 import httpx
 
+from benchmarks.output_paths import output_folder
 from tests.chaos.recorded_service import ACT, TAKE, read
 from tests.chaos.services_storm_clients import ServicesClients
 from tests.chaos.services_storm_mistakes import MISTAKES
@@ -229,7 +230,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--clients", type=int, default=6)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", type=Path, help="a folder for what was recorded")
+    parser.add_argument("--keep", type=output_folder, help="a folder for what was recorded")
     parser.add_argument("--mistakes", nargs="+", choices=MISTAKES, default=(), help="that servers make, to see which are noticed")
     options = parser.parse_args()
     stores = ["sqlite", "redis"] if options.store == "both" else [options.store]

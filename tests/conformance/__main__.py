@@ -10,12 +10,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as PrintedTable
 
+from benchmarks.output_paths import output_file
 from tests.conformance.report import page
 from tests.conformance.rows import Row
 from tests.conformance.servers import SERVERS, TRITONCLIENT, check
@@ -34,7 +34,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--servers", default=",".join(SERVERS), help="some of %(default)s")
     parser.add_argument("--only", default="", help="only rows that have this in section, transport or name")
-    parser.add_argument("--write", type=Path, help="write the table to this Markdown file")
+    parser.add_argument("--write", type=output_file, help="write the table to this Markdown file")
     arguments = parser.parse_args()
     names = arguments.servers.split(",")
     if unknown := set(names) - set(SERVERS):

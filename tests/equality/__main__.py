@@ -10,11 +10,11 @@ import argparse
 import contextlib
 import json
 import sys
-from pathlib import Path
 
 import torch
 from rich.console import Console
 
+from benchmarks.output_paths import output_file
 from tests.equality.cases import MODELS, cases, variants
 from tests.equality.checking import Checker, Outcome
 from tests.equality.report import json_of, table_of
@@ -25,7 +25,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.equality")
     parser.add_argument("--planners", default=",".join(variants()), help="some of %(default)s")
     parser.add_argument("--models", default=",".join(MODELS), help="some of %(default)s")
-    parser.add_argument("--output", type=Path, help="write the JSON object to this file, too")
+    parser.add_argument("--output", type=output_file, help="write the JSON object to this file, too")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     all_cases = list(cases(arguments.planners.split(","), arguments.models.split(",")))

@@ -6,13 +6,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 import dyorc
 from dyorc.config import DEFAULT_GROUP
 from dyorc.deployment.persistence import owner_of_notes
 from dyorc.testing import ServerProcess, serving
-from tests.deadlines import TIMEOUT_S
+from tests.deadlines import TIMEOUT_S, wait_until
 
 _CODE = """
 from pathlib import Path
@@ -88,6 +89,34 @@ def test_a_deploy_in_one_project_does_not_touch_another(tmp_path: Path, a: _Proj
         assert _models(client) == {"classify": 1, "extra": 2}, "its own project has its deployments back"
         assert "dyorc undeploy extra ends it" in server.output
         assert "target= " not in server.output
+
+
+def test_a_target_that_was_never_deployed_is_served_from_the_disk_although_another_was(tmp_path: Path, a: _Project) -> None:
+    fraud, order = a.write("fraud.py", "fraud", 1, program="of_fraud"), a.write("order.py", "order", 1, program="of_order")
+    with _served(tmp_path, fraud, order) as (_, client):
+        a.write("fraud.py", "fraud", 2, program="of_fraud")
+        client.deploy(fraud)
+    a.write("fraud.py", "fraud", 3, program="of_fraud")
+    a.write("order.py", "order", 3, program="of_order")
+    with _served(tmp_path, fraud, order, "--cells", "2") as (server, client):
+        assert _models(client) == {"fraud": 2, "order": 3}
+        assert "model=fraud" in server.output
+        assert "model=order" not in server.output
+        a.write("order.py", "order", 4, program="of_order")
+        server.wait_for("Ready after")
+        cells = psutil.Process(server.process.pid).children()
+        for cell in cells:
+            cell.kill()
+        psutil.wait_procs(cells, TIMEOUT_S)
+        wait_until(lambda: _answers(client), "a cell serves again")
+        assert _models(client) == {"fraud": 2, "order": 3}, "a cell that ends is no restart of the server"
+
+
+def _answers(client: dyorc.Client) -> bool:
+    try:
+        return client.is_ready()
+    except dyorc.DyOrcError:
+        return False
 
 
 def test_in_a_group_restored_models_yield_to_targets(tmp_path: Path, a: _Project, b: _Project) -> None:

@@ -28,7 +28,7 @@ async def test_a_server_waits_for_redis_and_then_knows_what_is_deployed(redis_se
         with pytest.raises(StoreError):
             await keep(DeploymentState(8).to_json())
         with capture_logs() as logs:
-            reading = asyncio.create_task(wait_for_record(store, "shop", None))
+            reading = asyncio.create_task(wait_for_record(store, "shop"))
             await wait_until_async(lambda: bool(logs), "the server waits for its store")
             assert [(line["event"], redis_server.url in line["error"]) for line in logs] == [("store_waited_for", True)]
             redis_server.start()

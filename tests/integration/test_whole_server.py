@@ -1,6 +1,7 @@
 """The simulation of the whole server (`tests/whole_server`): a seed holds what is promised and repeats byte for byte."""
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,7 +10,9 @@ from typing import Any, cast
 
 import pytest
 
+from tests.whole_server import command
 from tests.whole_server.network import Network
+from tests.whole_server.observed import Observed
 from tests.whole_server.patches import VirtualLock
 from tests.whole_server.virtual_redis import encoded
 from tests.whole_server.world import World
@@ -27,14 +30,30 @@ def test_a_seed_holds_and_repeats_byte_for_byte() -> None:
     assert [process.returncode for process in running] == [0, 0], complaints
     assert len(first.splitlines()) > 100
     assert first == second
+    assert json.loads(first.splitlines()[-1])["wrong"] == []
 
 
 @pytest.mark.real
 def test_a_mistake_made_on_purpose_is_noticed() -> None:
-    command = [*_COMMAND, "--seed", "3", "--mutant", "taken_lease"]
-    ran = subprocess.run(command, cwd=_REPOSITORY, capture_output=True, text=True, check=False)
+    options = ["--seed", "3", "--mutant", "taken_lease"]
+    ran = subprocess.run(
+        [*_COMMAND, *options], cwd=_REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
     assert ran.returncode == 1
-    assert "got the lease" in ran.stderr
+    *_, repeat, last = ran.stdout.splitlines()
+    assert any("got the lease" in text for text in json.loads(last)["wrong"])
+    assert repeat == f"repeat it: python -m tests.whole_server {' '.join(options)}"
+
+
+def test_a_seed_that_breaks_off_says_so_in_its_last_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = {"seed": 5, "wrong": ["the child ended with status 9"], "processor_s": 1.0}
+    monkeypatch.setattr(command, "results", lambda seeds, number, path, mutant: [broken])  # pyright: ignore[reportUnknownLambdaType]
+    assert command._run_one(5, "") == 1  # pyright: ignore[reportPrivateUsage]
+    repeat, last = capsys.readouterr().out.splitlines()
+    assert repeat == "repeat it: python -m tests.whole_server --seed 5"
+    assert json.loads(last) == {"seed": 5, "wrong": broken["wrong"]}
 
 
 def test_a_lock_is_released_when_the_process_that_holds_it_dies() -> None:
@@ -99,3 +118,14 @@ def test_a_long_reply_of_redis_is_read(text: bytes | str, protocol: int) -> None
     data = text.encode() if isinstance(text, str) else text
     is_line = len(data) <= 65_533
     assert (line, rest) == ((b"+%s\r\n" % data, b"") if is_line else (b"$%d\r\n" % len(data), b"%s\r\n" % data))
+
+
+def test_a_lease_that_was_over_while_the_clock_was_ahead_may_be_given_away() -> None:
+    observed = Observed(World(1, lambda _line: None))
+    observed.note_acquired("leader", "a", 1, 1.0, 100.0)
+    observed.note_time(100.9)
+    observed.note_acquired("leader", "b", 2, 1.0, 100.9)
+    assert observed.wrong == ["b got the lease leader with fence 2 while a held it"]
+    observed.note_time(120.0)
+    observed.note_acquired("leader", "c", 3, 1.0, 101.0)
+    assert len(observed.wrong) == 1

@@ -19,6 +19,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.output_paths import output_file
+
 _ROOT = Path(__file__).parents[2]
 _TOOLS = ("pytest==9.*", "pytest-timeout>=2.4", "pytest-xdist>=3.6", "hypothesis>=6.100", "psutil>=5.9", "pyyaml>=6")
 _RAY = "ray[serve]==2.60.*"
@@ -53,7 +55,7 @@ def main() -> int:
     """Tries all Pythons and returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pythons", nargs="+", metavar="PYTHON")
-    parser.add_argument("--write", type=Path, help="write the table to this Markdown file")
+    parser.add_argument("--write", type=output_file, help="write the table to this Markdown file")
     parser.add_argument("--without-ray", action="store_true", help="do not install Ray, which takes 300 MB for each Python")
     arguments = parser.parse_args()
     pythons: dict[str, str] = {}

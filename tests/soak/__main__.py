@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.output_paths import output_file
 from dyorc.errors import DyOrcError
 from dyorc.testing import ServerProcess, serve_command
 from tests.command_line import end_at_sigterm
@@ -234,8 +235,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--max-growth", type=float, default=0.01, help="of a series' size, in an hour or a shorter run")
     parser.add_argument("--leak-bytes", type=int, default=0, help="what a program keeps of each batch, to see that it is noticed")
-    parser.add_argument("--picture", type=Path, help="where the memory is drawn")
-    parser.add_argument("--samples", type=Path, help="where all measurements are written, as JSON")
+    parser.add_argument("--picture", type=output_file, help="where the memory is drawn")
+    parser.add_argument("--samples", type=output_file, help="where all measurements are written, as JSON")
     options = parser.parse_args()
     plan = Plan(
         seconds=60 * options.minutes,

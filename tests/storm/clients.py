@@ -25,6 +25,7 @@ from dyorc.client import Retries
 from dyorc.errors import DyOrcError
 from tests import oip_grpc
 from tests.client_threads import ClientThreads
+from tests.deadlines import TIMEOUT_S
 from tests.storm.contract import CONNECTION, Entrance
 from tests.storm.kinds import EFFECTS, GRPC_KINDS, JOB_KINDS, KINDS, fault_of, inputs_of, parameters_of
 
@@ -176,7 +177,11 @@ class Clients(ClientThreads):
                 self._busy.discard(client)
                 self._ledger.add(outcome)
                 await asyncio.sleep(_REST_AFTER_FAILURE_S if outcome.code else chance.uniform(0, _MAX_REST_S))
+            give_up_at_s = time.monotonic() + TIMEOUT_S
             while pending is not None and not self._is_broken_off:  # whether it was accepted has to be known
+                if time.monotonic() > give_up_at_s:
+                    self._ledger.wrong.append(f"the job of {pending[1]} was not accepted, or refused, within {TIMEOUT_S:g} s")
+                    break
                 pending = pending if (await self._submit(client, entrance, door, pending)).code else None
                 await asyncio.sleep(_REST_AFTER_FAILURE_S)
 

@@ -122,19 +122,21 @@ class Containers(Shape):
         return path
 
     def stop(self) -> None:
-        if self._members and self._cluster is not None:
-            ours = [service for service in self._members if service != "redis"]
-            self._cluster.compose("stop", *ours)
-            for service in ours:
-                member = self._members[service]
-                if (status := member.inspect("{{.State.ExitCode}}")) not in _ENDS_WELL:
-                    self.findings.faults.append(f"{service} ended with {status}: {'; '.join(member.lines()[-5:])[-600:]}")
-                bad = [line for line in member.lines() if any(text in line for text in BAD_LINES)]
-                self.findings.faults += [f"{service} printed {line[:300]!r}" for line in bad[:3]]
-            if self.arena_folder is not None:
-                self.findings.leaks += [f"left in shared memory: {path}" for path in self.arena_folder.iterdir()]
-            self._tail = [f"{service}: {line}" for service, each in self._members.items() for line in each.lines()[-_TAIL_LINES:]]
-        self._stack.close()
+        with self._stack:
+            if self._members and self._cluster is not None:
+                ours = [service for service in self._members if service != "redis"]
+                self._cluster.compose("stop", *ours)
+                for service in ours:
+                    member = self._members[service]
+                    if (status := member.inspect("{{.State.ExitCode}}")) not in _ENDS_WELL:
+                        self.findings.faults.append(f"{service} ended with {status}: {'; '.join(member.lines()[-5:])[-600:]}")
+                    bad = [line for line in member.lines() if any(text in line for text in BAD_LINES)]
+                    self.findings.faults += [f"{service} printed {line[:300]!r}" for line in bad[:3]]
+                if self.arena_folder is not None:
+                    self.findings.leaks += [f"left in shared memory: {path}" for path in self.arena_folder.iterdir()]
+                self._tail = [
+                    f"{service}: {line}" for service, each in self._members.items() for line in each.lines()[-_TAIL_LINES:]
+                ]
 
     # What can happen
 

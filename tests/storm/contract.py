@@ -42,6 +42,7 @@ class Fault:
         pids: Processes whose connections may break, where several share an entrance. None: any of the entrance.
         is_unnoticed: Whether clients are answered while it lasts.
         is_graceful: Whether an answer is owed to requests that began before it.
+        hinders_starts: Whether a server that starts while it lasts may fail, as the documentation says.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Fault:
     pids: list[int] | None = None
     is_unnoticed: bool = False
     is_graceful: bool = False
+    hinders_starts: bool = False
 
 
 @dataclass
@@ -75,6 +77,7 @@ class Shape(ABC):
         folder: Where effects leave their lines.
         arena_folder: Where its processes share memory; None if it does not know.
         findings: What was wrong with its processes so far.
+        hindered_until_s: When a fault that hinders starts was last over, by the monotonic clock. Until then a start may fail.
     """
 
     folder: Path
@@ -84,6 +87,7 @@ class Shape(ABC):
     def __init__(self, name: str, chance: random.Random) -> None:
         self.name = name
         self.findings = Findings()
+        self.hindered_until_s = 0.0
         self._chance = chance
         self._stack = ExitStack()
 

@@ -5,7 +5,8 @@ import gc
 import random
 import sys
 import time
-from collections.abc import Callable, Collection, Generator
+import traceback
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass, field
 
 from tests.deadlines import wait_until
@@ -23,6 +24,7 @@ _CALM_FACTOR = 5.0
 """How many times longer than just before a fault clients may be waiting after it, beside its bound."""
 _LEAKS_S = 10.0
 _NUM_SHOWN = 15
+_REASON_LENGTH = 2000
 
 
 @dataclass
@@ -31,6 +33,7 @@ class ShapeResult:
 
     Attributes:
         broken: What was wrong with its processes, for people.
+        broken_off: Why it could not go on to its end; empty if it could.
     """
 
     shape: str
@@ -42,13 +45,15 @@ class ShapeResult:
     num_answers: int
     seconds: float
     broken: list[str] = field(default_factory=list[str])
+    broken_off: str = ""
 
     @property
     def violations(self) -> list[str]:
         """Everything that must not have happened, for people; without what depends on how busy the machine is (`late`)."""
         books = self.settlement
         unexplained = [text for strike in self.strikes for text in strike.unexplained]
-        return [*self.wrong, *books.wrong, *books.lost, *books.doubled, *unexplained, *self.leaks, *self.broken]
+        broken_off = [f"broken off {self.broken_off}"] if self.broken_off else []
+        return [*self.wrong, *books.wrong, *books.lost, *books.doubled, *unexplained, *self.leaks, *self.broken, *broken_off]
 
     @property
     def late(self) -> list[str]:
@@ -62,6 +67,10 @@ class ShapeResult:
 
 class UnknownFaultError(ValueError):
     """A shape suffers none of the faults that were asked for."""
+
+
+class BrokenOffError(Exception):
+    """A storm cannot go on. The message names the faults of the moment, and says why."""
 
 
 class Storm:
@@ -95,10 +104,22 @@ class Storm:
         return sorted(kind for kinds in self._shape.faults().values() for kind in kinds)
 
     def strike(self) -> None:
-        """Lets one fault happen, or some together, and waits until every client is answered again. Then nothing is waited for."""
-        chance, shape = self._chance, self._shape
+        """Lets one fault happen, or some together, and waits until every client is answered again. Then nothing is waited for.
+
+        Raises:
+            BrokenOffError: If a fault could not be made or ended.
+            UnknownFaultError: If none of the faults that were asked for is possible.
+        """
         calm_s = self._clients.longest_unanswered_s()
         faults = self._draw()
+        try:
+            self._strike(faults, calm_s)
+        except Exception as error:
+            names = " and ".join(fault.name for fault in faults)
+            raise BrokenOffError(f"at fault {len(self.strikes) + 1}, {names}: {reason_of(error)}") from error
+
+    def _strike(self, faults: Sequence[Fault], calm_s: float) -> None:
+        chance, shape = self._chance, self._shape
         num_lines, began_s = shape.num_log_lines, time.monotonic()
         bound_s = sum(fault.bound_s for fault in faults) + _CALM_FACTOR * calm_s
         strike = Strike([fault.name for fault in faults], began_s, bound_s)
@@ -108,6 +129,8 @@ class Storm:
                 time.sleep(chance.uniform(0, _MAX_TOGETHER_S))
             applied_s = time.monotonic()
             fault.apply()
+            if fault.hinders_starts:
+                shape.hindered_until_s = time.monotonic()
             if fault.is_unnoticed and not is_unnoticed:  # clients were answered meanwhile, and are asked only after the other
                 strike.bound_s += time.monotonic() - applied_s
         # What ends gracefully answers until it has ended.
@@ -159,10 +182,10 @@ def storm(
         names: What may happen. Empty: whatever the shape can suffer.
     """
     chance, ledger, started_s = random.Random(f"{shape.name} {seed}"), Ledger(), time.monotonic()
-    leaks, broken, strikes, books = list[str](), list[str](), list[Strike](), Settlement()
-    try:
-        with _no_leaks():
-            try:
+    leaks, broken, reasons, strikes, books = list[str](), list[str](), list[str](), list[Strike](), Settlement()
+    with _no_leaks(broken):
+        try:
+            with _noted(reasons):
                 shape.start()
                 tell(f"{shape.name}: started after {time.monotonic() - started_s:.1f} s")
                 with Clients(list(shape.entrances), shape.folder, ledger, num_clients, seed) as clients:
@@ -178,28 +201,46 @@ def storm(
                         leaks += left_in_memory(shape)
                         leaks += grown(before, footprints(shape))
                 books = settle(shape, ledger)
-            finally:
+        finally:
+            with _noted(reasons):
                 shape.stop()
-    except AssertionError as error:
-        broken.append(str(error)[:2000])
     leaks += shape.findings.leaks
     broken += shape.findings.faults
     num_answers = sum(not outcome.code for outcome in ledger.outcomes)
     seconds = round(time.monotonic() - started_s, 1)
-    result = ShapeResult(shape.name, strikes, books, leaks, ledger.wrong, len(ledger.outcomes), num_answers, seconds, broken)
+    result = ShapeResult(
+        shape.name,
+        strikes,
+        books,
+        leaks,
+        ledger.wrong,
+        len(ledger.outcomes),
+        num_answers,
+        seconds,
+        broken,
+        "; then ".join(reasons),
+    )
     if violations := [*result.violations, *result.late]:
         tell("\n".join([*violations[:_NUM_SHOWN], shape.log_tail]))
     return result
 
 
 @contextlib.contextmanager
-def _no_leaks() -> Generator[None]:
-    """Fails if this process keeps descriptors, threads, children or temporary folders. Shared memory is looked at where it is, by
-    shapes and servers, since others of this machine use it meanwhile.
+def _noted(reasons: list[str]) -> Generator[None]:
+    """Adds what breaks off what is inside to `reasons`, and goes on after it. Only a wrong option ends all."""
+    try:
+        yield
+    except UnknownFaultError:
+        raise
+    except Exception as error:
+        tell("".join(traceback.format_exception(error)))
+        reasons.append(reason_of(error))
 
-    Raises:
-        AssertionError: Names each thing.
-    """
+
+@contextlib.contextmanager
+def _no_leaks(broken: list[str]) -> Generator[None]:
+    """Adds to `broken` what this process keeps of descriptors, threads, children and temporary folders. Shared memory, which
+    others of this machine use meanwhile, is for shapes and servers to look at."""
     before = Footprint.now()
     yield
     gc.collect()
@@ -209,10 +250,21 @@ def _no_leaks() -> Generator[None]:
         left[:] = [line for line in Footprint.now().since(before) if not line.startswith("shared memory")]
         return not left
 
-    try:
+    with contextlib.suppress(AssertionError):
         wait_until(are_gone, "what was started has gone", _LEAKS_S)
-    except AssertionError:
-        raise AssertionError("left behind: " + "; ".join(left)) from None
+    broken += [f"left behind: {line}" for line in left]
+
+
+def reason_of(error: BaseException) -> str:
+    """Returns what broke a storm off, for people: one line, as long as a page can show."""
+    match error:
+        case BrokenOffError():
+            text = str(error)
+        case BaseExceptionGroup():
+            text = "; ".join(reason_of(each) for each in error.exceptions)
+        case _:
+            text = f"{type(error).__name__}: {error}"
+    return " ".join(text.split())[:_REASON_LENGTH]
 
 
 def tell(text: str) -> None:

@@ -91,6 +91,7 @@ def stop_for(
     cuts: Collection[int] = (),
     bound_s: float = BUSY_S,
     end: Callable[[], object] = lambda: None,
+    hinders_starts: bool = False,
 ) -> Fault:
     """Stops processes by SIGSTOP for a while, and lets them go on."""
 
@@ -99,7 +100,10 @@ def stop_for(
         time.sleep(for_s)
         send(pids, signal.SIGCONT)
 
-    return Fault(name=f"stop {name}", apply=apply, end=end, bound_s=for_s + bound_s, codes=codes, cuts=cuts)
+    bound_s += for_s
+    return Fault(
+        name=f"stop {name}", apply=apply, end=end, bound_s=bound_s, codes=codes, cuts=cuts, hinders_starts=hinders_starts
+    )
 
 
 def send(pids: Sequence[int], number: signal.Signals) -> None:
@@ -119,7 +123,7 @@ def full(folder: FillableFolder, what_for: str, codes: Collection[str]) -> Fault
         time.sleep(_FULL_S)
         folder.empty()
 
-    return Fault(name=f"full {what_for}", apply=apply, bound_s=_FULL_S + BUSY_S, codes=codes)
+    return Fault(name=f"full {what_for}", apply=apply, bound_s=_FULL_S + BUSY_S, codes=codes, hinders_starts=True)
 
 
 def clock_jump(clock: WallClock, chance: random.Random) -> Fault:

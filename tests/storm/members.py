@@ -19,11 +19,11 @@ from tests.storm.contract import Findings
 BAD_LINES = ("Traceback (most recent call last)", "Fatal Python error", "SIGTERM received")
 _LOST_LEAD = "another orchestrator leads"
 """What an orchestrator says last when it has lost its lead, which a moved clock or a busy machine may cause. Its status is 1."""
-_WITHOUT_STORE = "no server starts without its store"
-"""What a server says last that is started while the disk of its store is full."""
 _BLOCK_BYTES = 2**16
 _TAIL_LINES = 30
 _ORPHANS_S = 10.0
+_ENDS_S = 10.0
+"""Until a process that has closed its output has ended."""
 NUM_STARTS = 3
 
 
@@ -42,6 +42,7 @@ class Member:
         kind: What it is, such as ``gateway``.
         make: Returns the process, not started, with these further settings.
         wait: Returns once a started process does its work.
+        hindered_until_s: Returns when a fault in which starts may fail was last over, by the monotonic clock.
 
     Attributes:
         process: The one that runs now.
@@ -55,12 +56,14 @@ class Member:
         make: Callable[[Mapping[str, str]], ServerProcess],
         wait: Callable[[ServerProcess], object],
         findings: Findings,
+        hindered_until_s: Callable[[], float],
     ) -> None:
         self.kind = kind
         self._starts_s: deque[float] = deque([0.0], maxlen=NUM_STARTS)
         self._make = make
         self._wait = wait
         self._findings = findings
+        self._hindered_until_s = hindered_until_s
         self._num_lines = 0
         self._is_up = False
         self._tail: list[str] = []
@@ -95,18 +98,41 @@ class Member:
             self.wait()
 
     def wait(self) -> None:
-        """Returns once it does its work. Has its start failed because of a full disk, it is started again, as systemd would."""
+        """Returns once it does its work. If its start failed, and began before a fault in which starts may fail was over, it is
+        started again, as systemd would.
+
+        Raises:
+            RuntimeError: If it does not do its work in time, or ends without such a fault. The message shows what it printed.
+        """
         while True:
             try:
                 self._wait(self.process)
                 break
             except RuntimeError:
-                if not (self.has_ended() and any(_WITHOUT_STORE in line for line in self.process.lines)):
+                if not self._may_have_failed():
                     raise
+            self._look_at_failed_start()
+            self._is_up = False
             self.process.__exit__(None, None, None)
-            self.process = self._make(self._settings).__enter__()
+            self.start(self._settings, is_waited_for=False)
         self._starts_s.append(time.monotonic() - self._began_s)
         self._num_start_lines = len(self.process.lines)
+
+    def _may_have_failed(self) -> bool:
+        """Whether its process has ended, and its start began before a fault in which starts may fail was over."""
+        if self._began_s >= self._hindered_until_s():
+            return False
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.process.wait(_ENDS_S)
+        return self.has_ended()
+
+    def _look_at_failed_start(self) -> None:
+        """Looks whether it ended as a server does that cannot start: with status 1 and without a traceback."""
+        status, name = self.process.process.returncode, f"{self.kind} {self.pid}, which could not start,"
+        if status != 1:
+            self._findings.faults.append(f"{name} ended with {status}, expected 1: {'; '.join(self.process.lines[-5:])[:600]}")
+        self._findings.faults += [f"{name} printed {line[:300]!r}" for line in self._bad_lines()]
+        self._findings.leaks += [f"{name} left {thing}" for thing in self.process.leftovers()]
 
     def has_ended(self) -> bool:
         """Whether its process has ended."""
@@ -140,8 +166,11 @@ class Member:
             last = "; ".join(self.process.lines[-5:])
             self._findings.faults.append(f"{self.kind} {self.pid} ended with {self.process.process.returncode}: {last[:600]}")
         self._findings.leaks += [f"{self.kind} {self.pid} left {thing}" for thing in left]
-        bad = [line for line in self.process.lines if any(text in line for text in BAD_LINES)]
-        self._findings.faults += [f"{self.kind} {self.pid} printed {line[:300]!r}" for line in bad[:3]]
+        self._findings.faults += [f"{self.kind} {self.pid} printed {line[:300]!r}" for line in self._bad_lines()]
+
+    def _bad_lines(self) -> list[str]:
+        """Returns the first of its lines that no server may print."""
+        return [line for line in self.process.lines if any(text in line for text in BAD_LINES)][:3]
 
     def _processes_left(self) -> list[str]:
         """Returns processes that outlive theirs by more than a moment."""

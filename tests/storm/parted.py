@@ -103,17 +103,17 @@ class PartedServers(Shape):
         def make(further: Mapping[str, str]) -> ServerProcess:
             return OnHost(command, environment={**self._settings, **own, **further})
 
-        return Member(kind, make, wait, self.findings)
+        return Member(kind, make, wait, self.findings, lambda: self.hindered_until_s)
 
     def stop(self) -> None:
-        if self._redis is not None:
-            self._redis.start_again()
-        standbys = [member for member in self._orchestrators if member is not self._leader_now()]
-        for member in [*standbys, *self._gateways, *self._orchestrators]:
-            member.end()
-        if self.arena_folder is not None:
-            self.findings.leaks += [f"left in shared memory: {path}" for path in self.arena_folder.iterdir()]
-        self._stack.close()
+        with self._stack:
+            if self._redis is not None:
+                self._redis.start_again()
+            standbys = [member for member in self._orchestrators if member is not self._leader_now()]
+            for member in [*standbys, *self._gateways, *self._orchestrators]:
+                member.end()
+            if self.arena_folder is not None:
+                self.findings.leaks += [f"left in shared memory: {path}" for path in self.arena_folder.iterdir()]
 
     # Who leads
 
@@ -218,11 +218,13 @@ class PartedServers(Shape):
             time.sleep(away_s)
             redis.start_again()
 
-        return Fault(name="kill redis", apply=apply, bound_s=away_s + STORE_TIMEOUT_S + faults.BUSY_S, codes=["store"])
+        bound_s = away_s + STORE_TIMEOUT_S + faults.BUSY_S
+        return Fault(name="kill redis", apply=apply, bound_s=bound_s, codes=["store"], hinders_starts=True)
 
     def _stop_redis(self) -> Fault:
         assert self._redis is not None
-        return faults.stop_for("redis", [self._redis.pid], self._some_s(), ["store"], bound_s=STORE_TIMEOUT_S + faults.BUSY_S)
+        bound_s = STORE_TIMEOUT_S + faults.BUSY_S
+        return faults.stop_for("redis", [self._redis.pid], self._some_s(), ["store"], bound_s=bound_s, hinders_starts=True)
 
     def _cut_link(self) -> Fault:
         hosts, cut_s = self._hosts, self._some_s()

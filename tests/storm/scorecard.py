@@ -22,7 +22,8 @@ Card = dict[str, Any]
 
 def card_of(results: list[ShapeResult], skipped: dict[str, str]) -> Card:
     """Returns the card of a run."""
-    return {"shapes": {result.shape: _of_shape(result) for result in results}, "skipped": skipped}
+    broken_off = {result.shape: [result.broken_off] for result in results if result.broken_off}
+    return {"shapes": {result.shape: _of_shape(result) for result in results}, "skipped": skipped, "broken_off": broken_off}
 
 
 def _of_shape(result: ShapeResult) -> Card:
@@ -64,7 +65,7 @@ def _empty_row() -> Card:
 
 def violations_of(card: Card) -> list[str]:
     """Returns every figure that is beyond its bound."""
-    violations: list[str] = []
+    violations = [f"{shape}: broken off {reason}" for shape, reasons in card.get("broken_off", {}).items() for reason in reasons]
     for shape, figures in card["shapes"].items():
         violations += [f"{shape}: {name} is {figures[name]}, expected 0" for name in _ZERO if figures.get(name)]
         for fault, row in figures["faults"].items():
@@ -81,6 +82,8 @@ def added(card: Any, other: Any, name: str = "") -> Any:
         return {**card, **other, **both}
     if isinstance(card, str):
         return other
+    if isinstance(card, list):
+        return [*card, *other]  # pyright: ignore[reportUnknownVariableType]
     return max(card, other) if name.startswith("longest") else round(card + other, 1)
 
 
@@ -128,9 +131,11 @@ def page_of(card: Card, day: datetime.date) -> str:
     violations = violations_of(card)
     verdict = f"**Beyond their bounds: {len(violations)}**, below." if violations else "**No figure is beyond its bound.**"
     skipped = [f"* {shape}: skipped: {reason}" for shape, reason in card["skipped"].items() if shape not in shapes]
+    broken_off = " and ".join(card.get("broken_off", {}))
     lines = [
         f"# Storm of {day}",
         "",
+        *([f"**Not whole: {broken_off} broke off, below.**", ""] if broken_off else []),
         f"{num_faults:,} faults, {num_requests:,} requests. {verdict} [What it does](../storm.md).",
         "",
         *_table(_OF_SHAPES, [_row_of_shape(shape, figures) for shape, figures in shapes.items()]),

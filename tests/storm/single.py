@@ -63,7 +63,7 @@ class SingleServer(Shape):
         def make(further: Mapping[str, str]) -> ServerProcess:
             return ServerProcess(command, environment=settings | dict(further))
 
-        self._server = Member("server", make, ServerProcess.wait_until_ready, self.findings)
+        self._server = Member("server", make, ServerProcess.wait_until_ready, self.findings, lambda: self.hindered_until_s)
         began_s = time.monotonic()
         self._server.start()
         if is_on_ray:
@@ -72,11 +72,11 @@ class SingleServer(Shape):
         self.entrances = [Entrance(f"http://127.0.0.1:{port}", f"127.0.0.1:{grpc_port}")]
 
     def stop(self) -> None:
-        if hasattr(self, "_server"):
-            self._server.end()
-        if self.arena_folder is not None:
-            self.findings.leaks += [f"left in shared memory: {path}" for path in self.arena_folder.iterdir()]
-        self._stack.close()
+        with self._stack:
+            if hasattr(self, "_server"):
+                self._server.end()
+            if self.arena_folder is not None:
+                self.findings.leaks += [f"left in shared memory: {path}" for path in self.arena_folder.iterdir()]
 
     def faults(self) -> Mapping[str, Mapping[str, Callable[[], Fault]]]:
         server, chance, away = self._server, self._chance, faults.AWAY

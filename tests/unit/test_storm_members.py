@@ -1,6 +1,7 @@
-"""A member of a storm whose start fails because of a full disk is started again; any other failure is the storm's."""
+"""A member of a storm whose start fails during a fault in which starts may fail is started again; other failures end it."""
 
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,28 +16,43 @@ import pathlib, sys
 tried = pathlib.Path(sys.argv[1])
 if not tried.exists():
     tried.touch()
-    sys.exit(sys.argv[2])
+    print(sys.argv[2], flush=True)
+    sys.exit(int(sys.argv[3]))
 print("Ready", flush=True)
 sys.stdin.read()
 """
+_NO_ROOM = "dyorc: cannot create an arena of 33554432 bytes in /tmp/t-1: No space left on device"
 
 
-def _member(tmp_path: Path, last_words: str) -> Member:
+def _member(tmp_path: Path, hindered_until_s: float, last_words: str = _NO_ROOM, status: int = 1) -> Member:
     def make(_: Mapping[str, str]) -> ServerProcess:
-        return ServerProcess([sys.executable, "-c", _STARTS, str(tmp_path / "tried"), last_words])
+        return ServerProcess([sys.executable, "-c", _STARTS, str(tmp_path / "tried"), last_words, str(status)])
 
-    return Member("server", make, lambda process: process.wait_for("Ready"), Findings())
+    return Member("server", make, lambda process: process.wait_for("Ready"), Findings(), lambda: hindered_until_s)
 
 
-def test_a_start_on_a_full_disk_is_repeated(tmp_path: Path) -> None:
-    member = _member(tmp_path, "dyorc: the disk is full; no server starts without its store")
+@pytest.mark.parametrize("last_words", [_NO_ROOM, "dyorc: the disk is full; no server starts without its store"])
+def test_a_start_that_a_fault_hinders_is_repeated(tmp_path: Path, last_words: str) -> None:
+    findings = _start_hindered(tmp_path, last_words)
+    assert findings == Findings()
+
+
+def _start_hindered(tmp_path: Path, last_words: str, status: int = 1) -> Findings:
+    """Starts a member that fails once, before the fault is over, and returns what it has found."""
+    member = _member(tmp_path, time.monotonic() + 60.0, last_words, status)
     member.start()
     assert member.process.lines == ["Ready"]
     member.process.__exit__(None, None, None)
+    return member._findings  # pyright: ignore[reportPrivateUsage]
 
 
-def test_another_failure_is_not_repeated(tmp_path: Path) -> None:
-    member = _member(tmp_path, "dyorc: no such file")
-    with pytest.raises(RuntimeError, match="no such file"):
+@pytest.mark.parametrize(("last_words", "status"), [("Traceback (most recent call last)", 1), ("", -11), ("", 3)])
+def test_how_a_hindered_start_fails_is_looked_at(tmp_path: Path, last_words: str, status: int) -> None:
+    assert len(_start_hindered(tmp_path, last_words, status).faults) == 1
+
+
+def test_a_start_that_nothing_hinders_is_not_repeated(tmp_path: Path) -> None:
+    member = _member(tmp_path, time.monotonic() - 1.0)
+    with pytest.raises(RuntimeError, match="cannot create an arena"):
         member.start()
     member.process.__exit__(None, None, None)

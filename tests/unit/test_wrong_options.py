@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from dyorc.cli.main import _app as app  # pyright: ignore[reportPrivateUsage]
 from dyorc.cli.server_options import with_scheme
 from dyorc.config import GatewayConfig
-from dyorc.errors import ConfigurationError
+from dyorc.errors import ConfigurationError, DyOrcError
 from dyorc.gateway.tls import refuse_open_address
 from loadgen.cli import app as load_generator
 
@@ -56,6 +56,28 @@ def test_a_negative_load_is_refused(option: str) -> None:
 def test_a_wrong_url_is_refused(url: str) -> None:
     with pytest.raises(typer.BadParameter, match="is no server's address, expected http://host:port"):
         with_scheme(url)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", ""], ids=["with a URL", "without"])
+def test_an_empty_variable_of_clients_is_none(url: str) -> None:
+    environment = {"DYORC_URL": url, "DYORC_API_KEY": "", "DYORC_CA": ""}
+    result = CliRunner(env=environment | {"COLUMNS": "200", "NO_COLOR": "1"}).invoke(app, ["rollback", "classify"])
+    assert isinstance(result.exception, DyOrcError), "it asks a server, without a key"
+
+
+@pytest.mark.parametrize("key", ["two words", "a-secret\n", "schlüssel"])
+def test_a_key_that_no_header_can_carry_is_refused_by_the_name_of_its_place_and_not_shown(key: str) -> None:
+    of_variable = CliRunner(env={"DYORC_API_KEY": key, "COLUMNS": "200", "NO_COLOR": "1"}).invoke(app, ["status"])
+    of_option = CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1"}).invoke(app, ["status", "--key", key])
+    for result, place in ((of_variable, "DYORC_API_KEY"), (of_option, "--key")):
+        assert result.exit_code == 2
+        assert f"Invalid value for {place}: an API key has visible ASCII characters alone" in result.stderr
+        assert key.strip() not in result.stderr
+
+
+def test_an_empty_path_of_authorities_is_refused() -> None:
+    result = CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1"}).invoke(app, ["status", "--ca", ""])
+    assert (result.exit_code, "'--ca'" in result.stderr, "it is empty" in result.stderr) == (2, True, True)
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,8 @@ _LIMIT_S = 60
 _MEMORY = "/dev/shm"
 """Where stores lie, if it is there: their commits wait for no disk."""
 _SHOW_EVERY_S = 5.0
+_OF_ONE = ("seed", "wrong", "steps", "digest")
+"""What the last line says of one seed: the same each time."""
 _NUM_SERIES = 3
 _MAX_SEEDS = 100
 """In a series, until a mistake has to be noticed."""
@@ -80,7 +82,6 @@ def _be_child(seed: int, folder: str, descriptor: int, log_path: str | None, mut
             MUTANTS[mutant]()
         with open(log_path or os.devnull, "w") as log:
             result = run_seed(seed, folder, lambda line: print(line, file=log))
-            log.write(json.dumps({name: result[name] for name in ("seed", "wrong", "steps", "digest")}) + "\n")
         os.write(descriptor, json.dumps(result).encode())
     except BaseException:
         import traceback
@@ -176,12 +177,21 @@ def _until_noticed(seeds: Sequence[int], num_children: int, mutant: str) -> tupl
 def _run_one(seed: int, mutant: str) -> int:
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/log"
+        open(path, "w").close()  # a child may break off before it begins
         (result,) = results([seed], 1, path, mutant)
         with open(path) as log:
             shutil.copyfileobj(log, sys.stdout)
+    sys.stdout.flush()
     for text in result["wrong"]:
-        print(f"WRONG: {text}", file=sys.stderr)
+        print(f"WRONG: {text}", file=sys.stderr, flush=True)
+    if result["wrong"]:
+        print(_how_to_repeat(seed, mutant))
+    print(json.dumps({name: result[name] for name in _OF_ONE if name in result}))
     return bool(result["wrong"])
+
+
+def _how_to_repeat(seed: int, mutant: str) -> str:
+    return f"repeat it: python -m tests.whole_server --seed {seed}{f' --mutant {mutant}' if mutant else ''}"
 
 
 def _run_many(seeds: Sequence[int], num_children: int, mutant: str) -> int:
@@ -202,8 +212,7 @@ def _run_many(seeds: Sequence[int], num_children: int, mutant: str) -> int:
             if result["wrong"]:
                 failed.append(result["seed"])
                 print(f"seed {result['seed']}: {'; '.join(result['wrong'][:3])}")
-                option = f" --mutant {mutant}" if mutant else ""
-                print(f"  repeat it: python -m tests.whole_server --seed {result['seed']}{option}", flush=True)
+                print(f"  {_how_to_repeat(result['seed'], mutant)}", flush=True)
             if time.monotonic() - shown_s > _SHOW_EVERY_S:
                 shown_s = time.monotonic()
                 print(

@@ -110,6 +110,13 @@ class Observed:
             self.note_acquired(name, owner, fence, lease_s, now_s)
         return fence
 
+    def note_time(self, now_s: float) -> None:
+        """Notes what the clock of a store shows that drops what is over: a lease that is over then is over for good, though the
+        clock be set back."""
+        for lease in self._leases.values():
+            if now_s >= lease.renewed_s + lease.lease_s:
+                lease.lease_s = 0.0
+
     def note_acquired(self, name: str, owner: str, fence: int, lease_s: float, now_s: float) -> None:
         """Notes that the store has given a lease to an owner."""
         lease = self._lease(name)

@@ -158,6 +158,7 @@ class _Client(AsyncFakeSocket):
     def _process_command(self, fields: list[bytes]) -> None:
         self._fields, info, is_script = fields, self._client_info, fields[0].lower() == b"evalsha"
         version = info.protocol_version
+        self._redis.observed.note_time(time.time())
         if is_script:
             info["resp"] = 2  # what commands of a script answer, whatever the client speaks
             self._claim = self._redis.claim_of(fields[5].decode()) if fields[4] in _ENDS else None

@@ -17,6 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Column, Table
 
+from benchmarks.output_paths import output_file
 from tests.zoo.models import LIBRARIES, entries
 from tests.zoo.planning import EVERY, QUICK, USUAL, Case
 from tests.zoo.report import Row, counts_of, is_captured, is_wrong, page_of, versions
@@ -63,9 +64,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--libraries", default=",".join(LIBRARIES), help="some of %(default)s")
     parser.add_argument("--plans", choices=_CASES, default="usual", help="which planners and clusters")
     parser.add_argument("--limit", type=float, default=120, help="seconds for a capture, and for each plan; %(default)s")
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/planners/zoo.json"), help="rows; %(default)s")
+    parser.add_argument("--output", type=output_file, default="benchmarks/results/planners/zoo.json", help="rows; %(default)s")
     parser.add_argument("--resume", action="store_true", help="leave out what is in the output already")
-    parser.add_argument("--write", type=Path, help="write the page to this file")
+    parser.add_argument("--write", type=output_file, help="write the page to this file")
     return parser.parse_args()
 
 

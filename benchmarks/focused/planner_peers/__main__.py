@@ -26,6 +26,7 @@ import torch
 
 from benchmarks.focused.planner_peers.asking import Answer, Ask, NoAnswerError, autoparallel, sailor
 from benchmarks.focused.planner_peers.cases import CASES, Case, Machines, build
+from benchmarks.output_paths import output_file
 from dyorc.errors import PlanError
 from dyorc.planner.cluster import Cluster, Device, Link
 from dyorc.planner.plan import Plan
@@ -58,7 +59,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.focused.planner_peers")
     parser.add_argument("--size", choices=CASES, default="full")
     parser.add_argument("--only", default="")
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--output", type=output_file)
     parser.add_argument("--autoparallel", type=Path)
     parser.add_argument("--sailor", type=Path)
     return parser.parse_args()

@@ -21,6 +21,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.focused.serving_by_plan.systems import Group, OneProcess, Replicas, System, model, weights_bytes
+from benchmarks.output_paths import output_file
 from dyorc.planner.cluster import load_cluster
 from dyorc.planner.plan import Collective, Plan, Transfer
 from dyorc.planner.planners import FOR_INFERENCE, PLANNERS
@@ -37,7 +38,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--duration-s", type=float, default=1.5)
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--output", type=output_file)
     options = parser.parse_args()
     plans = _plans()
     torch.manual_seed(0)

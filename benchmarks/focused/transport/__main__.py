@@ -28,13 +28,13 @@ import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from benchmarks.focused.transport.dyorc_tiers import TIERS, Tier
 from benchmarks.focused.transport.goals import Table, judge
 from benchmarks.focused.transport.hop import Hop, HopError, Pool, format_bytes
 from benchmarks.focused.transport.peers import GrpcUnary, Memcpy, PipePeer, RawSocket, RawZmq
 from benchmarks.focused.transport.ray_peers import RayHost, RayPeer
+from benchmarks.output_paths import output_file
 from benchmarks.processes import adopt_orphans, end_children
 
 _SIZES = tuple(2**exponent for exponent in (10, 12, 14, 16, 18, 20, 22, 24, 26))
@@ -159,7 +159,7 @@ def _parse() -> argparse.Namespace:
         "--duration-s", type=float, help="time for measuring, without start and warm-up; default: 170, or 15 with --quick"
     )
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
-    parser.add_argument("--picture", type=Path, help="draw into this file; needs matplotlib")
+    parser.add_argument("--picture", type=output_file, help="draw into this file; needs matplotlib")
     arguments = parser.parse_args()
     arguments.tiers = arguments.tiers.split(",")
     if unknown := set(arguments.tiers) - set(names):

@@ -50,11 +50,9 @@ def _check(history: RequestHistory) -> None:
     for number, run in enumerate(history.nested):
         if not ROOT <= run.caller < number:
             raise ValueError(f"nested run {number} was called by run {run.caller}")
-    made_by = [decision.workflow for decision in history.decisions]
-    for call in history.calls:
-        made_by += [call.workflow, *call.results]
-    for number in made_by:
-        if not ROOT <= number < len(history.nested):
+    made_by = [each.workflow for each in (*history.calls, *history.decisions)]
+    for number in (*[each for each in made_by if each != ROOT], *[run for call in history.calls for run in call.results]):
+        if not 0 <= number < len(history.nested):
             raise ValueError(f"something belongs to nested run {number}, and there are {len(history.nested)}")
     streams = [stream for call in history.calls for stream in call.streams]
     for error in (history.error, *[each.error for each in (*history.calls, *streams)]):

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from benchmarks.output_paths import output_file
 from tests.conformance.doors import (
     browser,
     curl,
@@ -68,7 +69,7 @@ def main() -> int:
     """Runs the checks and returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--doors", default=",".join(DOORS), help="some of %(default)s")
-    parser.add_argument("--write", type=Path, help="write the table to this Markdown file")
+    parser.add_argument("--write", type=output_file, help="write the table to this Markdown file")
     arguments = parser.parse_args()
     names = arguments.doors.split(",")
     if unknown := set(names) - set(DOORS):

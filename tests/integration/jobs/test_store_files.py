@@ -15,12 +15,14 @@ from typing import Any
 import pytest
 
 from dyorc.errors import DefinitionError, StoreError
+from dyorc.leader_election.leadership import Leadership
 from dyorc.store import sqlite_schema
 from dyorc.store.base import RECORD_BYTES
 from dyorc.store.lease_store import Lease
-from dyorc.store.opening import store_of
+from dyorc.store.opening import leases_of, store_of
 from dyorc.store.sqlite import SqliteStore, default_path
 from dyorc.store.sqlite_leases import SqliteLeases
+from tests.deadlines import wait_until_async
 from tests.integration.jobs.stored_jobs import a_job, claim_one, done, folder_bytes, submit
 
 
@@ -185,3 +187,33 @@ async def test_a_leader_goes_on_in_the_file_of_leases_that_others_open(tmp_path:
         assert await mine.renew_lease("lead", "me", 60.0, Lease(fence=1, record=b""))
         async with SqliteLeases(path) as others:
             assert await others.acquire_lease("lead", "other", 60.0) is None
+
+
+async def test_while_the_files_are_moved_away_a_leader_goes_on_and_nobody_else_can_lead(tmp_path: Path) -> None:
+    away, names = tmp_path / "away", ("jobs.sqlite", "jobs.sqlite-leases", "jobs.sqlite-leases-wal", "jobs.sqlite-leases-shm")
+    away.mkdir()
+    store = f"sqlite://{tmp_path}/jobs.sqlite"
+    (tmp_path / "jobs.sqlite").touch()
+    async with (
+        leases_of(store) as mine,
+        leases_of(store) as others,
+        Leadership(mine, "shop", 0.6) as leader,
+        Leadership(others, "shop", 0.6) as standby,
+    ):
+        await leader.win()
+        winning = asyncio.create_task(standby.win())
+        assert (await others.lease("leader/shop")).fence == leader.fence, "it has looked by now"
+        for name in names:
+            (tmp_path / name).rename(away / name)
+        await wait_until_async(lambda: leader.is_store_away and standby.is_store_away, "both notice it")
+        with pytest.raises(StoreError) as caught:
+            await others.acquire_lease("another", "me", 60.0)
+        assert "jobs.sqlite is missing" in caught.value.detail
+        assert not (tmp_path / "jobs.sqlite-leases").exists(), "nobody made a new one"
+        assert leader.is_sure
+        for name in reversed(names):  # the store's own file last: before, nobody looks
+            (away / name).rename(tmp_path / name)
+        await wait_until_async(lambda: not (leader.is_store_away or standby.is_store_away), "the files are back")
+        assert leader.is_sure
+        assert not winning.done()
+        winning.cancel()

@@ -10,7 +10,7 @@ from dyorc.config import DeploymentConfig
 from dyorc.deployment.deployer import Deployer
 from dyorc.deployment.loaded_versions import LoadedVersions
 from dyorc.deployment.peers import DeploymentPeers
-from dyorc.deployment.persistence import record_reader, record_writer, wait_for_record
+from dyorc.deployment.persistence import recall_record, record_reader, record_writer, wait_for_record
 from dyorc.deployment.state import DeploymentState, ModelHistory, Version
 from dyorc.errors import StoreError
 from dyorc.models.offers import ModelKey
@@ -144,7 +144,7 @@ class Cell:
 
     async def read(self) -> None:
         """Reads what is deployed, and loads it."""
-        self.before = await wait_for_record(self._notes, "shop", self.peers)
+        self.before = await wait_for_record(self._notes, "shop", recall_record(self.peers))
         self.loaded = Loaded(self.before)
 
     def report_states(self) -> None:

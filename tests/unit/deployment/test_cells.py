@@ -4,16 +4,18 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Mapping
 
+import msgspec
 import pytest
 
 from dyorc.deployment import peers
 from dyorc.deployment.persistence import record_writer
-from dyorc.deployment.state import DeploymentState
+from dyorc.deployment.state import DeploymentState, ModelHistory
 from dyorc.errors import ConflictError, StoreError
 from dyorc.protocol.deployment_changes import Deploy, DeploymentChange, Rollback, Undeploy
 from dyorc.supervisor import cell_peers, hub
 from tests.deadlines import wait_until_async
 from tests.unit.deployment.cells import NAME, Cell, Cells, cells
+from tests.unit.deployment.test_state import FIRST, version
 
 pytestmark = pytest.mark.anyio
 
@@ -143,6 +145,16 @@ async def test_a_change_is_based_on_what_the_store_has() -> None:
         supervisor.notes.values[NAME] = record.with_history("flow", record.lines["flow"].roll_back()).to_json()
         await first.deployer.change(ROLLBACK)
         assert first.loaded.shown == ("1", {}), "the second rollback of two"
+
+
+async def test_a_target_that_was_never_deployed_is_not_taken_from_a_newer_note() -> None:
+    async with cells() as supervisor:
+        supervisor.notes.values[NAME] = DeploymentState(1, {"flow": FIRST}).to_json()
+        first = await supervisor.start(0)
+        elsewhere = ModelHistory.starting_with(msgspec.structs.replace(version("1"), deployed_s=7.0), origin=FIRST.origin)
+        supervisor.notes.values[NAME] = DeploymentState(2, {"flow": elsewhere}).to_json()  # of a server that read another disk
+        await first.deployer.read_again()
+        assert first.deployer.record == DeploymentState(2, {"flow": FIRST})
 
 
 async def test_a_change_that_was_noted_with_an_error_is_not_overwritten() -> None:

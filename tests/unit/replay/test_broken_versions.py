@@ -100,6 +100,14 @@ _NO_TYPE, _NO_SHAPE = {"dtype": "NaN", "shape": [6]}, {"dtype": "FP32", "shape":
         ({"error": ["workflow"]}, "an error has 1 texts, expected 2"),
         ({"calls": [{"program": "double", "arguments": [], "error": ["a", "b", "c"]}]}, "an error has 3 texts"),
         ({"calls": [{"program": "double", "arguments": [], "compute_ms": 1e308}]}, "took 1e"),
+        ({"calls": [{"program": "p", "arguments": [], "parts": []}], "answer": [[0, 0, [], 0]]}, "comes from part 0 of 0"),
+        ({"calls": [{"program": "p", "arguments": [], "parts": [[_NO_TYPE]]}]}, "'NaN' is not a valid DType"),
+        ({"calls": [{"program": "p", "arguments": [], "streams": [{"parts": [[[0, 0]]]}]}]}, "nodes are in a cycle"),
+        ({"calls": [{"program": "p", "arguments": [], "streams": [{"error": ["a"]}]}]}, "an error has 1 texts, expected 2"),
+        ({"parts": [[[-2, 0]]]}, "comes from place 0 of 0"),
+        ({"nested": [{"workflow": "n", "arguments": [], "caller": 0}]}, "nested run 0 was called by run 0"),
+        ({"calls": [{"program": "p", "arguments": [], "workflow": 0}]}, "belongs to nested run 0, and there are 0"),
+        ({"calls": [{"program": "p", "arguments": [], "results": [-1]}]}, "belongs to nested run -1, and there are 0"),
     ],
 )
 async def test_what_no_server_writes_is_skipped_where_it_is_read(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:

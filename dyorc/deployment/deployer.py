@@ -410,9 +410,8 @@ class Deployer:
             return
         stored = await self._read()
         if stored.number > self.record.number:
-            own = {
-                model for model, line in self.record.lines.items() if line.is_as_started
-            }  # another server may have read other code
+            # Targets that were never deployed stay as this server has read them; another may have read other code.
+            own = {model for model, line in self.record.lines.items() if line.is_as_started}
             lines = {model: line for model, line in stored.lines.items() if not (line.is_as_started and model in own)}
             self.take_over(DeploymentState(stored.number, {**self.record.lines, **lines}))
             self._peers.tell(self.record)  # the others may have read it earlier, and the one who noted it may have ended

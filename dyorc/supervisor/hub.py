@@ -79,11 +79,11 @@ class CellHub:
 
     def _remember(self, cell: CellProcess, message: Message) -> None:
         """Passes a value on at once: the cell that sent it may end, and a cell that is starting already has an older one."""
-        what, value = message["what"], message["value"]
-        self.remembered[what] = value
+        topic, value = message["what"], message["value"]
+        self.remembered[topic] = value
         for other in self._cells.values():
             if other is not cell:
-                other.send("remembered", what=what, value=value)
+                other.send("remembered", what=topic, value=value)
 
     def counted_by(self, number: int) -> Any:
         """Returns the counts that a cell reported last; None if it reported none."""

@@ -48,6 +48,7 @@ from dyorc.errors import ConfigurationError, DyOrcError, ModuleImportError, with
 from dyorc.settings.settings_text import print_in_force
 from dyorc.supervisor.launch import become_supervisor, num_cells_of
 from dyorc.system import malloc, standard_streams
+from dyorc.system.descriptors import with_cure
 from dyorc.system.output_option import writable
 from dyorc.system.terminal import help_markup
 from dyorc.telemetry import logs
@@ -72,7 +73,8 @@ def main() -> None:
     except (DyOrcError, OSError) as error:
         if isinstance(error, ModuleImportError):
             sys.stderr.write(error.user_traceback)
-        Console(stderr=True).print(f"[red]dyorc:[/red] {escape(without_errno(str(error)))}", highlight=False, soft_wrap=True)
+        text = with_cure(without_errno(str(error)), error)
+        Console(stderr=True).print(f"[red]dyorc:[/red] {escape(text)}", highlight=False, soft_wrap=True)
         sys.exit(1)
 
 

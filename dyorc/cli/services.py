@@ -60,6 +60,7 @@ async def _orchestrate(targets: list[str], settings: Settings) -> None:
     console = Console(soft_wrap=True, highlight=False, file=sys.stdout)  # users' modules may put something else there
     signals = StopSignals()
     await signals.run(lambda has_started: serve_group(targets, settings, console, signals, has_started))
+    console.print("Stopped.")
 
 
 def gateway(

@@ -50,14 +50,20 @@ def _follow(client: "Client", console: Console, url: str, interval_s: float) -> 
 
 
 def status(url: Url = DEFAULT_URL, key: Key = None, ca: Ca = None, as_json: AsJson = False) -> None:
-    """Says whether a server is ready, and what it is doing now. The exit code is 1 if it is not ready."""
+    """Says whether a server is ready, or why not, and what it is doing now. The exit code is 1 if it is not ready."""
     with connect(url, key, ca) as client:
-        is_ready, now = client.is_ready(), client.live()
+        reason, now = client.why_not_ready(), client.live()
+    is_ready = not reason
     if as_json:
-        print(json.dumps({"is_ready": is_ready, **now}, indent=2))
+        print(json.dumps({"is_ready": is_ready, "reason": reason, **now}, indent=2))
     else:
         console = Console(soft_wrap=True, highlight=False)
-        console.print(Text("ready", style="green") if is_ready else Text("not ready", style="red"))
+        console.print(Text("ready", style="green") if is_ready else Text(_as_not_ready(reason), style="red"))
         console.print(tables(now, None))
     if not is_ready:
         raise typer.Exit(1)
+
+
+def _as_not_ready(reason: str) -> str:
+    """Returns the line for a server that is not ready, whether its reason begins so or not."""
+    return reason if reason.startswith("not ready") else f"not ready: {reason}"

@@ -245,6 +245,10 @@ class AsyncClient:
         """Returns whether a model, or every model, can run now."""
         return await self._runner.run(self._operations.is_healthy(health_path(model)))
 
+    async def why_not_ready(self, model: str | None = None) -> str:
+        """Returns why a model, or any model, cannot run now; empty if it can."""
+        return await self._runner.run(self._operations.why_unhealthy(health_path(model)))
+
     async def wait_until_ready(self, timeout_s: float | None = None, *, model: str | None = None) -> None:
         """Returns once a model, or every model, can run. `DeadlineError`, with the reason, if that takes too long."""
         await self._runner.run(self._operations.wait_until_ready(health_path(model), timeout_s))

@@ -226,6 +226,15 @@ class Operations:
         """
         return (yield from self._complaint(path, self.deadline_s(None))) is None
 
+    def why_unhealthy(self, path: str) -> Flow[str]:
+        """Returns why a health route says no; empty if it says yes.
+
+        Raises:
+            ClientError: If the request is wrong.
+        """
+        complaint = yield from self._complaint(path, self.deadline_s(None))
+        return "" if complaint is None else str(complaint)
+
     def wait_until_ready(self, path: str, timeout_s: float | None) -> Flow[None]:
         """Returns once a health route says yes.
 

@@ -27,6 +27,7 @@ class PendingRequest:
         generation: The connection on which it was sent last; 0: none yet.
         is_answered: Whether its answer has come, and is being read in place.
         has_effect: Whether it may have had an effect that must not happen twice.
+        moved_ns: When it was sent to a leader that was found after it had come; 0: the first that it met has it.
         parts: Parts that have come on this connection and were not taken yet.
     """
 
@@ -37,6 +38,7 @@ class PendingRequest:
     generation: int = 0
     is_answered: bool = False
     has_effect: bool = False
+    moved_ns: int = 0
     parts: set[int] = field(default_factory=set[int])
 
     def announce_effect(self) -> None:

@@ -52,6 +52,7 @@ from dyorc.core.arrays import Array
 from dyorc.core.request import Receiver
 from dyorc.engine.actions import AnswerPart, AnswerRequest
 from dyorc.engine.events import AnswerTaken, Event, PartTaken, RequestCancelled
+from dyorc.engine.request_trace import NEXT_LEADER, TraceNote
 from dyorc.engine.tallies import ModelStatistics
 from dyorc.errors import DeadlineError, EffectLostError, InternalError, RequestCancelledError, TransportError
 from dyorc.leader_election.leader import Leader
@@ -334,7 +335,10 @@ class RemoteBackend:
         connection = self._connection
         if values is None or pending is None or pending.in_flight.recorded is None or connection is None:
             return
-        packing.unpack_trace_into(pending.in_flight.recorded.story, values, connection.shift_ns, connection.numbers_from)
+        story = pending.in_flight.recorded.story
+        packing.unpack_trace_into(story, values, connection.shift_ns, connection.numbers_from)
+        if pending.moved_ns:
+            story.notes = [TraceNote(pending.moved_ns, NEXT_LEADER), *story.notes]
 
     # Leaders that come and go
 
@@ -379,6 +383,7 @@ class RemoteBackend:
             _log.info("orchestrator_joined", fence=fence, num_requests=len(self._pending))
         for request_id, pending in list(self._pending.items()):
             if not pending.is_answered:
+                pending.moved_ns = time.monotonic_ns()
                 self._retention.resubmit(pending.refs)
                 self._submit(request_id, pending)
 

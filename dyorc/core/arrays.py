@@ -5,6 +5,7 @@ BF16 is `ml_dtypes.bfloat16`; BYTES is an object array of `bytes`.
 
 import sys
 from collections.abc import Iterable
+from itertools import chain, compress
 from typing import Any, TypeAlias
 
 import ml_dtypes
@@ -33,6 +34,7 @@ _NUMPY: dict[DType, np.dtype[Any]] = {
     DType.BYTES: np.dtype(object),
 }
 _DTYPES = {dtype: name for name, dtype in _NUMPY.items()}
+_BOOLS = frozenset({bool, np.bool_})
 _BIG_ENDIAN = ">" if sys.byteorder == "little" else "="
 """NumPy's character for this machine's byte order."""
 
@@ -112,6 +114,8 @@ def _as_declared(value: Any, dtype: DType, label: str) -> Array:
     kinds = {"b": "b", "i": "iu", "u": "iu"}.get(target.kind, "iuf")
     if array.dtype.kind not in kinds and not (target.kind != "b" and are_numbers(array, with_floats=is_float)):
         raise InvalidInputError(f"{label}: {value!r} is {_kind_of(array)}, expected {dtype}")
+    if target.kind != "b" and has_bools(value, array):
+        raise InvalidInputError(f"{label}: a list holds bools among numbers, expected {dtype}")
     if target.kind in "iu":
         limits = np.iinfo(target)
         is_outside = bool(array.min() < limits.min or array.max() > limits.max)
@@ -139,6 +143,21 @@ def are_numbers(array: Array, *, with_floats: bool) -> bool:
     """Returns whether an object array holds only integers, and floats if `with_floats`. Some are then beyond 64 bits."""
     kinds = (int, float) if with_floats else (int,)
     return array.dtype == object and all(type(item) in kinds for item in array.reshape(-1).tolist())
+
+
+def has_bools(value: Any, array: Array) -> bool:
+    """Returns whether nested lists hold a bool, which NumPy takes for 1 or 0 where there are numbers beside it.
+
+    Args:
+        array: What NumPy has made of them.
+    """
+    may_be = (array == 0) | (array == 1)
+    if not isinstance(value, list | tuple) or not may_be.any():
+        return False
+    items: Iterable[Any] = value  # pyright: ignore[reportUnknownVariableType]
+    for _ in range(array.ndim - 1):
+        items = chain.from_iterable(items)
+    return not _BOOLS.isdisjoint(map(type, compress(items, may_be.tobytes())))
 
 
 def _as_bytes(array: Array, label: str) -> Array:

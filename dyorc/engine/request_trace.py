@@ -168,13 +168,16 @@ class PartTrace(msgspec.Struct, eq=False, gc=False):
     taken_ns: int = 0
 
 
+NEXT_LEADER = "next_leader"
+
+
 class TraceNote(msgspec.Struct, eq=False, gc=False):
     """Something else that happened to a request.
 
     Attributes:
         event: ``lost`` or ``recomputed``: a result of the program. ``evicted``: a resident of it, for want of room. ``remade``:
             one that was dropped is about to be made again. ``waited_for_room``: a call of it that begins a chain of residents,
-            until now. ``answered``: the request.
+            until now. ``next_leader``: the request was sent to the next leader of its group. ``answered``: the request.
         why: What had become of a resident that is remade, as `CallTrace.dropped` says it.
         by: What makes it again: ``rebuild`` of the program, or its ``call``.
     """
@@ -202,6 +205,7 @@ _SENTENCES = {
     "recomputed": "the result of {program} has been computed again",
     "evicted": "a resident of {program} was evicted to make room for others",
     "remade": "a resident of {program} that {why} is made again {by}",
+    NEXT_LEADER: "it was sent to the next leader of its group",
     "waited_for_room": "{program} has waited for room for its resident",
 }
 _DROPPED = {

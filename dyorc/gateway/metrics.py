@@ -6,7 +6,7 @@ from typing import Any
 from dyorc.gateway.service import InferenceService
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.exposition import exposition
-from dyorc.telemetry.metrics.metric_sources import OK, read_own
+from dyorc.telemetry.metrics.metric_sources import read_own
 from dyorc.telemetry.metrics.readings import Readings, Source
 from dyorc.version import version
 
@@ -27,7 +27,6 @@ class Metrics:
     def __init__(self, service: InferenceService, *sources: Source) -> None:
         self._peers = service.peers
         self._off_loop = service.off_loop
-        self._models = service.catalog.models
         self._sources: list[Source] = [read_own, read_process_facts, service.backend.measure, service.admission.measure]
         self._sources += [service.catalog.measure, service.versions.measure, *sources]
         if service.shedding is not None:
@@ -67,8 +66,6 @@ class Metrics:
     def _own(self, *, only_counted: bool = False) -> Readings:
         readings = Readings(only_counted=only_counted)
         readings.merge(self._inherited)
-        for model in sorted(self._models):  # a series that begins at 1 has not grown, for Prometheus
-            readings.add(catalogue.REQUESTS, 0, model, OK)
         for source in self._sources:
             source(readings)
         return readings

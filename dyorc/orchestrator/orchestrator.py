@@ -70,7 +70,7 @@ from dyorc.orchestrator.side_effects import EffectLog, SideEffectBarrier
 from dyorc.orchestrator.step_watch import StepWatch
 from dyorc.telemetry.levels import Levels
 from dyorc.telemetry.metrics import catalogue
-from dyorc.telemetry.metrics.metric_sources import read_statistics
+from dyorc.telemetry.metrics.metric_sources import OK, read_statistics
 from dyorc.telemetry.metrics.readings import Readings
 
 _log = structlog.get_logger("dyorc.orchestrator")
@@ -192,6 +192,8 @@ class Orchestrator:
         """Adds what metrics show."""
         readings.add_histogram(catalogue.ENGINE_TURN, self._turns_ns, scale=1e-9)
         readings.add(catalogue.ENGINE_RESTARTS, self._num_engines - 1)
+        for model in sorted({offer.name for offer in self.offers.all}):  # a series that begins at 1 has not grown, for Prometheus
+            readings.add(catalogue.REQUESTS, 0, model, OK)
         read_statistics(self._host.statistics, readings)
         self._measuring.read(self._fleet.report(), readings)
         if not readings.only_counted:

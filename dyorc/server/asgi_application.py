@@ -31,6 +31,7 @@ from dyorc.models.registry import ModelRegistry
 from dyorc.models.status import StatusBoard
 from dyorc.server.request_pipeline import gateway_parts, request_pipeline
 from dyorc.server.runtime import in_process
+from dyorc.server.stop_signals import Drain
 from dyorc.settings.settings_reader import read
 from dyorc.store.opening import store_of
 from dyorc.telemetry import logs
@@ -166,16 +167,18 @@ class AsgiApplication:
             stack.enter_context(override_programs(programs, options))
             runtime = await stack.enter_async_context(in_process(ModelRegistry.of(self._models), settings, traces=traces))
             orchestrator = runtime.orchestrator
-            stack.push_async_callback(orchestrator.finish_effects, settings.gateway.drain_timeout_s)
+            drain = Drain(settings.gateway.drain_timeout_s, asyncio.Event())
+            stack.push_async_callback(drain.finish, orchestrator.finish_effects)
             histories = stack.enter_context(recording_histories(settings.telemetry.histories))
             pipeline = stack.enter_context(request_pipeline(orchestrator, settings, None, traces, histories))
             jobs = await stack.enter_async_context(Jobs(pipeline.service, store_of(settings.store), settings.jobs))
             application = None if self._app is None else UserApplication(self._app, "beside dyorc.asgi")
             parts = await stack.enter_async_context(gateway_parts(pipeline, jobs, application))
-            stack.push_async_callback(jobs.drain, settings.gateway.drain_timeout_s)
+            stack.push_async_callback(drain.finish, jobs.drain)
             if parts.live is not None:
                 await stack.enter_async_context(parts.live)
-            yield _Embedded(parts.gateway, pipeline.service, application, orchestrator.status)
+            with drain:
+                yield _Embedded(parts.gateway, pipeline.service, application, orchestrator.status)
 
     # Inside
 

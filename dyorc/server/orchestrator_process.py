@@ -58,7 +58,11 @@ async def serve_group(
             console.print(f"Operations on {await stack.enter_async_context(serve_operations(role, settings))}")
         await connect_ahead(settings, without_ray=without_ray)
         console.print(f"Standing by for group {cluster.group!r}")
-        await leadership.win()
+        try:
+            await leadership.win()
+        except asyncio.CancelledError:
+            console.print("Stopping ...")
+            raise
         began_s = time.monotonic()
         inherited = await wait_for_deployed(store, leadership.lead)
         if inherited is None:

@@ -181,6 +181,7 @@ async def serve_endpoints(
             grpc = await stack.enter_async_context(grpc_server(service, config, is_port_shared=listener is not None))
             parts.append(grpc.drain)
             grpc_address = grpc.address
+        server.fit_connections()
         stack.push_async_callback(lambda: drain.finish(*parts))
         if live is not None:
             await stack.enter_async_context(live)  # ends first, so that the server need not wait for its listeners

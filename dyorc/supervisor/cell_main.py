@@ -22,6 +22,7 @@ from dyorc.supervisor.cell_peers import CellPeers
 from dyorc.supervisor.crash_attribution import FileCrashNotes
 from dyorc.supervisor.tenant_table import TenantTable
 from dyorc.system import malloc, standard_streams
+from dyorc.system.descriptors import with_cure
 from dyorc.system.garbage_collector import pause_garbage_collector
 from dyorc.system.json_lines import JsonLineStream, Message
 from dyorc.system.parent_process import die_with
@@ -57,7 +58,7 @@ async def _run(end: socket.socket) -> int:
         await _Cell(order, channel).run()
     except (DyOrcError, OSError) as error:
         traceback = error.user_traceback if isinstance(error, ModuleImportError) else ""
-        channel.send("failed", text=str(error), traceback=traceback)
+        channel.send("failed", text=with_cure(str(error), error), traceback=traceback)
         return 1
     finally:
         channel.close()

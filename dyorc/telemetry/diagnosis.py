@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dyorc.engine.request_trace import BatchTrace
+from dyorc.engine.request_trace import NEXT_LEADER, BatchTrace
 from dyorc.telemetry.critical_path import RequestStage, StageInterval, WrongGuesses, critical_path, stage_times
 from dyorc.telemetry.record import RequestRecord
 
@@ -73,11 +73,18 @@ def _describe(record: RequestRecord, stage: RequestStage, program: str, pieces: 
         case RequestStage.LOST:
             return f"{program!r} ran for nothing, or again, because something was lost"
         case RequestStage.ENGINE:
-            return "DyOrc itself: scheduling, links, and the workflow's own code"
+            return f"DyOrc itself: scheduling, links, and the workflow's own code{_describe_moves_to_leaders(record)}"
         case RequestStage.TAKING:
             return "the client was slow in taking parts of the answer"
         case RequestStage.WRITING:
             return "the client was slow in reading the answer"
+
+
+def _describe_moves_to_leaders(record: RequestRecord) -> str:
+    """Says when the request was sent to the next leader of its group, if it was."""
+    notes = () if record.story is None else record.story.notes
+    times = [note.at_ns - record.started_ns for note in notes if note.event == NEXT_LEADER]
+    return f", and {as_ms(times[-1])} until it was sent to the next leader of its group" if times else ""
 
 
 def _calls(program: str, pieces: Sequence[StageInterval]) -> str:

@@ -51,6 +51,10 @@ def test_unchanged_code_is_no_new_version(tmp_path: Path) -> None:
         assert "flow is unchanged: version 1 has this code already" in deployed(server, app.target)
         with pytest.raises(ConflictError, match="'flow' is unchanged: version '1', the default, has this code already"):
             client.deploy(app.target, share=0.1)
+        named = client.deploy(app.target, version="named", share=0.1)
+        assert named["shares"] == {"named": 0.1}, "a version is made because it is named"
+        assert named["versions"]["named"]["programs"] == named["versions"]["1"]["programs"], "which are shared"
+        assert client.rollback("flow")["shares"] == {}
         app.write(2)
         assert "is unchanged" not in deployed(server, app.target)
         for _ in range(2):

@@ -259,7 +259,7 @@ def test_lists_of_other_numbers_are_not_converted() -> None:
         return x
 
     assert dyorc.run(whole, [1, 2]).tolist() == [1, 2]
-    for value in ([1.7, 2.9], ["1", "2"]):
+    for value in ([1.7, 2.9], ["1", "2"], [2, True], (np.bool_(False), 0)):
         with pytest.raises(InvalidInputError, match="expected INT64"):
             dyorc.run(whole, value)
     with pytest.raises(InvalidInputError, match="expected BOOL"):

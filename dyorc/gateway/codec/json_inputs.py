@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from dyorc.core.arrays import Array, are_numbers, numpy_dtype
+from dyorc.core.arrays import Array, are_numbers, has_bools, numpy_dtype
 from dyorc.core.tensor import DType
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.request_inputs import NO_JSON_FORM, Head, SharedInput, fetch_inputs, from_bytes, read_head, reshape, span_of
@@ -131,7 +131,7 @@ def _as_typed(name: str, data: Any, dtype: DType) -> Array:
     except OverflowError:
         raise InvalidInputError(f"input {name!r} holds a number outside the range of {dtype}") from None
     allowed = {"b": "b", "i": "iuO", "f": "iuf"}[kind]
-    if values is None or values.dtype.kind not in allowed:
+    if values is None or values.dtype.kind not in allowed or (kind != "b" and has_bools(data, values)):
         raise refusal
     if kind == "i":
         limits = np.iinfo(target)

@@ -25,6 +25,7 @@ from dyorc.gateway.grpc.handlers import all_methods
 from dyorc.gateway.grpc.inference_calls import OpenStreams
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tls import refuse_open_address
+from dyorc.system.descriptors import check_room
 from dyorc.system.log_throttle import LogThrottle
 from dyorc.system.ports import OTHER_GRPC_PORT
 
@@ -38,6 +39,8 @@ _MAX_PENDING = 2**30
 """Calls that wait for the event loop. By default gRPC resets some of them, without a code, from 1,000 on. The limits of
 requests and bytes refuse them by name."""
 _NUM_SERVERS = 16
+_NUM_DESCRIPTORS = _NUM_SERVERS + 8
+"""What they open: a socket each, and some for all."""
 
 
 class GrpcServer:
@@ -68,6 +71,7 @@ class GrpcServer:
         """
         refuse_open_address(self._config)
         try:
+            check_room(_NUM_DESCRIPTORS)  # gRPC would write about it on its own, and its error does not say why
             credentials = [credentials_of(self._config) for _ in range(_NUM_SERVERS)]  # each watches the files on its own
             self.address = _wanted(self._config) if self._is_port_shared else _free_address(self._config)
         except OSError as error:

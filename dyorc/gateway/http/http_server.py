@@ -1,7 +1,6 @@
 """The HTTP server: a socket, its connections (`connections.py`), and an orderly shutdown."""
 
 import asyncio
-import contextlib
 import resource
 import socket
 from types import TracebackType
@@ -16,6 +15,7 @@ from dyorc.gateway.http.connections import HttpConnection
 from dyorc.gateway.http.direct import DirectInference
 from dyorc.gateway.shedding import Shedding
 from dyorc.gateway.tls import Tls, refuse_open_address, tls_of
+from dyorc.system import descriptors
 from dyorc.system.ports import bind
 from dyorc.telemetry.metrics.readings import Readings
 
@@ -24,10 +24,8 @@ _log = structlog.get_logger("dyorc.gateway")
 _BACKLOG = 4096
 _TLS_REFRESH_S = 5.0
 
-_OPEN_MAX = 10_240
-"""What macOS allows at most, whatever its limit says."""
 _OTHER_DESCRIPTORS = 1024
-"""How many file descriptors are kept for everything else: links to replicas, arenas, files, connections being refused."""
+"""How many file descriptors are kept free for everything else: links to replicas, arenas, files, connections being refused."""
 
 
 class HttpServer:
@@ -92,6 +90,15 @@ class HttpServer:
             self.registry.timeouts.stop()
             self._socket.close()
 
+    def fit_connections(self) -> None:
+        """Fits the number of connections to the descriptors that are left. Call it when the others have opened theirs."""
+        wanted = self._config.max_connections
+        self.registry.max_connections = num = _connections_to_allow(wanted)
+        if num < wanted:
+            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            cure = f"raise the limit of open files (`ulimit -n`) to {wanted + descriptors.num_open() + _OTHER_DESCRIPTORS}"
+            _log.warning("few_descriptors", max_descriptors=limit, max_connections=num, wanted=wanted, cure=cure)
+
     async def drain(self, timeout_s: float) -> None:
         """Refuses new requests, and waits for those in flight. Connections are closed after `timeout_s` at the latest."""
         if self._server.is_serving():
@@ -123,17 +130,8 @@ def _connections_to_allow(wanted: int) -> int:
 
     With all descriptors in use nothing else would work, accepting included; so the limit on connections comes first.
     """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for limit in (hard, _OPEN_MAX):
-        if soft == hard or (limit != hard and soft >= limit):
-            break
-        with contextlib.suppress(OSError, ValueError):  # macOS claims to have no limit, and lets only OPEN_MAX be set
-            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-            soft = limit
-            break
-    if soft == resource.RLIM_INFINITY:
+    limit = descriptors.raise_limit()
+    if limit == resource.RLIM_INFINITY:
         return wanted
-    possible = max(soft - _OTHER_DESCRIPTORS, soft // 2)
-    if possible < wanted:
-        _log.warning("few_descriptors", max_descriptors=soft, max_connections=possible, wanted=wanted)
-    return min(wanted, possible)
+    free = limit - descriptors.num_open()
+    return min(wanted, max(1, free - _OTHER_DESCRIPTORS, free // 2))

@@ -131,8 +131,9 @@ class JobRunner:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Drains, and writes down how the jobs ended."""
-        await self.drain(self._service.config.drain_timeout_s)
+        """Drains, unless it has, and ends what the store does not accept."""
+        if not self._is_stopping.is_set():
+            await self.drain(self._service.config.drain_timeout_s)
         self._is_over.set()
         for task in self._tasks:  # what the store does not accept now runs again at its next claim
             task.cancel()
@@ -140,7 +141,7 @@ class JobRunner:
 
     async def drain(self, timeout_s: float) -> None:
         """Claims no more jobs, and gives jobs back at once. Jobs that must not be repeated may take `timeout_s`; then those are
-        given back, too, whose effects have not begun."""
+        given back, too, whose effects have not begun. A store that does not accept how jobs ended is tried `_WRITE_S` longer."""
         self._is_stopping.set()
         await asyncio.wait((self._claiming,))
         for run in self._runs.values():

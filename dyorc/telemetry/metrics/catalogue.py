@@ -33,7 +33,7 @@ _COUNTER, _GAUGE, _HISTOGRAM = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.
 # Requests
 
 _group = "Requests"
-REQUESTS = _add("requests_total", _COUNTER, _group, "Requests that reached the engine and have ended, by how: `ok`, or the code of the error.", ["workflow", "outcome"])
+REQUESTS = _add("requests_total", _COUNTER, _group, "Requests that reached the engine and have ended, by how: `ok`, or the code of the error. Like all that an engine counts, a leader of a group has it, and its gateways do not.", ["workflow", "outcome"])
 REQUEST_DURATION = _add("request_duration_seconds", _HISTOGRAM, _group, "How long answered requests took, from when the engine took them in.", ["workflow"], bounds=_SECONDS)
 REQUESTS_IN_FLIGHT = _add("requests_in_flight", _GAUGE, _group, "Requests that the engine has not answered yet.", ["workflow"])
 EFFECT_FAILURES = _add("effect_failures_total", _COUNTER, _group, "Effects that failed, or were lost (`effect_lost`), without anybody being told: their requests were answered without waiting for them. By the code of the error, or `not_begun`: they had not begun when the server stopped.", ["workflow", "outcome"])

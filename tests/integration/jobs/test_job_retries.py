@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from dyorc.config import GatewayConfig
-from dyorc.errors import CapacityError, DyOrcError, ReplicaLostError
+from dyorc.errors import CapacityError, DyOrcError, ReplicaLostError, StoreError
 from dyorc.gateway.admission import Admission, Ticket
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import ANONYMOUS, Tenant
 from dyorc.protocol.job_records import JobState
-from dyorc.store.base import Body, JobStore, Lane, NewJob, new_id
+from dyorc.store.base import Body, Claim, JobStore, Lane, NewJob, new_id
 from dyorc.store.sqlite import SqliteStore
 from tests import oip
 from tests.deadlines import wait_until_async
@@ -86,6 +86,29 @@ async def test_a_stopping_server_waits_for_effects_as_long_as_for_requests(
         async with make_store() as store:
             error = (await store.get("", job.id)).error
         assert (None if error is None else error.code) == code
+
+
+class Unwritable(SqliteStore):
+    """A store that takes no end of a job: its disk is full."""
+
+    async def release(self, claim: Claim, delay_s: float, *, is_counted: bool) -> bool:
+        """Raises."""
+        raise StoreError("database or disk is full")
+
+
+async def test_a_server_that_stops_waits_once_for_a_store_that_takes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An end that drains again would wait for an hour."""
+    monkeypatch.setattr("dyorc.gateway.jobs.runner._WRITE_S", 0.05)
+    async with running([slow.gated]) as stack:
+        async with jobs_beside(stack, Unwritable(tmp_path / "jobs.sqlite"), drain_timeout_s=3600) as jobs:
+            job, _ = await jobs.submit(ANONYMOUS, body_for("gated", folder=str(tmp_path)))
+            await started(tmp_path)
+            await jobs.drain(0.05)
+        (tmp_path / "open").touch()
+        async with SqliteStore(tmp_path / "jobs.sqlite") as store:
+            assert (await store.get("", job.id)).state is JobState.RUNNING, "it runs again once its claim is over"
 
 
 async def test_a_job_whose_effect_has_not_begun_is_given_back_by_a_server_that_stops(

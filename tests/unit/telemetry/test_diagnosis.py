@@ -2,7 +2,7 @@
 
 import pytest
 
-from dyorc.engine.request_trace import DecisionTrace, Move, PartTrace
+from dyorc.engine.request_trace import NEXT_LEADER, DecisionTrace, Move, PartTrace, TraceNote
 from dyorc.telemetry.critical_path import RequestStage, WrongGuesses
 from dyorc.telemetry.diagnosis import Diagnosis, diagnose
 from dyorc.telemetry.record import RequestRecord
@@ -35,6 +35,15 @@ def test_plain_compute() -> None:
         "90 ms of 100 ms: 'large' computed, in a batch of 8 calls",
         "6 ms of 100 ms: DyOrc itself: scheduling, links, and the workflow's own code",
     ]
+
+
+def test_a_request_that_was_sent_to_the_next_leader() -> None:
+    one = call(1, "large", 82, 82, 99, batches=[batch("large", 83, 84, 99, infer_s=0.015)])
+    found = explained(record(100, [one], notes=[TraceNote(ns(82), NEXT_LEADER)]))
+    assert found.sentences[0] == (
+        "81 ms of 100 ms: DyOrc itself: scheduling, links, and the workflow's own code, and 80 ms until it was sent to the next "
+        "leader of its group"
+    )
 
 
 def test_a_cold_program() -> None:

@@ -16,6 +16,7 @@ from dyorc.telemetry.histories.history import (
     WHOLE,
     HistoryCall,
     KeptTensor,
+    ReadStream,
     RequestHistory,
     TensorSource,
     digest_of,
@@ -101,26 +102,39 @@ class Identities:
         ]
 
     def reader_like(self, base: str, streams: Sequence[StreamIdentity]) -> str | None:
-        """Returns the identity of the first call here that has read the beginnings of these streams, if possible one that has
-        ended; None if there is none.
+        """Returns the identity of the call here that has read the most of these streams from their start; None if none has.
 
         Args:
             base: As `of_call_without_streams` has it.
         """
-        numbers = self._readers_alike(base)
-        for number in sorted(numbers, key=lambda number: not is_over(self._history.calls[number])):
-            if _are_parts_of(self.streams_of(number), streams):
-                return self.of_call(number)
-        return None
+        alike = [number for number in self._readers_alike(base) if _are_parts_of(self.streams_of(number), streams)]
+        if not alike:
+            return None
+        return self.of_call(max(alike, key=lambda number: strictness(self._history.calls[number], self.streams_of(number))))
 
     def ended_like(self, number: int) -> HistoryCall | None:
         """Returns the first call that has ended, if possible with a result, and is equal to a call here as far as that came;
         None if there is none."""
         alike = list(self._alike(self.of_call(number)))
         if streams := self.streams_of(number):
-            readers = self._readers_alike(self.of_call_without_streams(number))
-            alike += [self._history.calls[other] for other in readers if _are_parts_of(streams, self.streams_of(other))]
+            whole = [self._whole(stream) for stream in self._history.calls[number].streams]
+            for other in self._readers_alike(self.of_call_without_streams(number)):
+                read = self.streams_of(other)
+                if _are_parts_of(streams, read) and all(b is None or a.is_part_of(b) for a, b in zip(read, whole, strict=True)):
+                    alike.append(self._history.calls[other])
         return next(filter(is_over, sorted(alike, key=lambda call: call.outputs is None)), None)
+
+    def _whole(self, stream: ReadStream) -> StreamIdentity | None:
+        """Returns all that is known of a stream which a call has begun to read; None if no program yields it."""
+        first = next((source for part in stream.parts[:1] for source in part), None)
+        if first is None or first.part != 0:
+            return None
+        made = self._history.calls[first.call]
+        numbers = range(len(made.parts or ()))
+        outputs = [
+            [TensorSource(first.call, field, (), part) for field in range(len((made.parts or ())[part]))] for part in numbers
+        ]
+        return StreamIdentity([tuple([self.of(source) for source in part]) for part in outputs], made.outputs is not None)
 
     def _readers_alike(self, base: str) -> Sequence[int]:
         """Returns the numbers of the calls that differ in nothing but the streams that they read."""
@@ -198,6 +212,11 @@ def _output(call: HistoryCall, field: int, part: int) -> KeptTensor | None:
 def is_over(call: HistoryCall) -> bool:
     """Returns whether a call has ended: with a result, or an error."""
     return call.outputs is not None or bool(call.error)
+
+
+def strictness(call: HistoryCall, streams: Sequence[StreamIdentity]) -> tuple[bool, int, int]:
+    """Returns what is the greater the more is known of a call that reads streams: whether it has ended, how much it has read."""
+    return is_over(call), sum(len(each.parts) for each in streams), sum(each.is_ended for each in streams)
 
 
 def _lacks_result(call: HistoryCall) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from dyorc.authoring.program import Program
 from dyorc.engine.actions import DispatchBatch
-from dyorc.replay.identities import StreamIdentity, is_over
+from dyorc.replay.identities import StreamIdentity, strictness
 from dyorc.telemetry.histories.history import HistoryCall
 
 
@@ -36,24 +36,27 @@ class PlayedCall:
     Args:
         action: That sent it.
         started_ns: When.
-        left: The recorded calls that it may turn out to be. Others may be taken from among them meanwhile.
+        candidates: The recorded calls that it may turn out to be.
+        used: The recorded calls that others have turned out to be. It adds its own.
 
     Attributes:
-        action, left: As given.
+        action: As given.
         recorded: The recorded call that it is, once that is known.
         num_sent: How many parts it has yielded.
         is_over: Whether it has ended.
     """
 
-    def __init__(self, action: DispatchBatch, started_ns: int, left: list[RecordedCall]) -> None:
+    def __init__(
+        self, action: DispatchBatch, started_ns: int, candidates: Sequence[RecordedCall], used: set[RecordedCall]
+    ) -> None:
         self.action = action
-        self.left = left
         self.recorded: RecordedCall | None = None
         self.num_sent = 0
         self.is_over = False
         self._started_ns = self._last_ns = started_ns
         self._max_parts = action.max_parts
-        self._candidates = [each for each in left if _is_made_by(action.program, each.call)]
+        self._candidates = [each for each in candidates if _is_made_by(action.program, each.call)]
+        self._used = used
         num_streams = len(action.program.signature.streams)
         self._num_fed = [0] * num_streams
         self._num_taken = [0] * num_streams
@@ -94,15 +97,23 @@ class PlayedCall:
                 self._num_taken[stream] = num_taken
                 yield stream, num_taken
 
-    def choose(self) -> bool:
-        """Finds out which recorded call it is, if it has been fed enough: one that has ended, if it may be one. Returns whether
-        that has become known now."""
-        if self.recorded is None:
-            self._candidates = [each for each in self._candidates if each in self.left]
-            ended = [each for each in self._candidates if is_over(each.call)]
-            self.recorded = next(filter(self._has_read, ended or self._candidates), None)
-            return self.recorded is not None
-        return False
+    def choose(self, *, waits: bool = True) -> None:
+        """Finds out which recorded call it is: one that is not used, if possible, and has read the most. A call without an effect
+        may be one that is used, as it may be made twice.
+
+        Args:
+            waits: Whether more may come of its streams, so that another call may turn out to be the one.
+        """
+        if self.recorded is not None:
+            return
+        unused = [each for each in self._candidates if each not in self._used]
+        if not self.action.program.options.pure:
+            self._candidates = unused
+        candidates = unused or self._candidates
+        read = list(filter(self._has_read, candidates))
+        if read and (len(read) == len(candidates) or not waits):
+            self.recorded = max(read, key=lambda each: strictness(each.call, each.streams))
+            self._used.add(self.recorded)
 
     def _has_read(self, recorded: RecordedCall) -> bool:
         """Returns whether it was fed all that a candidate has read."""
@@ -113,7 +124,7 @@ class PlayedCall:
 
     def failure_passed_on(self) -> tuple[str, ...]:
         """Returns the error of a stream with which the recorded call failed, too, as it is now; empty if it failed otherwise."""
-        if self.recorded is None:
+        if self.recorded is None or not self.recorded.call.error:
             return ()
         for stream, ending in zip(self.recorded.streams, self._endings, strict=True):
             if ending and stream.error == self.recorded.call.error:

@@ -90,8 +90,8 @@ class RecordedResults:
         programs: Run calls that the history does not have; None: nothing runs.
 
     Attributes:
-        missing: Why calls could not be answered, or values not read, in order.
-        lacks_value: Whether the first of these is a value of the history whose bytes it does not have.
+        missing: Why calls could not be answered, in order. Perhaps nothing needs them.
+        missing_values: Why values could not be read, in order: the history does not have their bytes.
         has_run_programs: Whether a program ran, for a call or for a value that the history does not have.
     """
 
@@ -100,6 +100,7 @@ class RecordedResults:
         self._programs = programs
         self._recorded: dict[str, list[RecordedCall]] = {}
         """By what is equal for calls that differ in nothing but the streams that they read."""
+        self._used: set[RecordedCall] = set()
         self._playing: dict[int, PlayedCall] = {}
         identities = Identities(history)
         for number, call in enumerate(history.calls):
@@ -108,7 +109,7 @@ class RecordedResults:
         self._placeholders: dict[int, _Placeholder] = {}
         self._blocks = count(1)
         self.missing: list[str] = []
-        self.lacks_value = False
+        self.missing_values: list[str] = []
         self.has_run_programs = False
 
     def input(self, name: str) -> TensorRef:
@@ -124,17 +125,20 @@ class RecordedResults:
         identity = self._identity(action)
         recorded = self._recorded.get(identity, [])
         if _has_streams(action.program):
-            played = self._playing[action.batch_id] = PlayedCall(action, now_ns, recorded)
+            played = self._playing[action.batch_id] = PlayedCall(action, now_ns, recorded, self._used)
             return self._go_on(played, now_ns)
-        if recorded:
-            return self._repeat(action, self._take(action.program, recorded, recorded[0]), now_ns)
+        unused = [each for each in recorded if each not in self._used]
+        if unused or (recorded and action.program.options.pure):  # a pure call may be made twice
+            call = (unused or recorded[-1:])[0]
+            self._used.add(call)
+            return self._repeat(action, call, now_ns)
         if reason := self._refusal_to_run(action.program):
             self.missing.append(reason)
             return []
         try:
             return self._run(action, now_ns)
         except MissingValueError as error:
-            self.miss_value(error)
+            self.missing_values.append(str(error))
             return []
 
     def control(self, action: BatchControl, now_ns: int) -> list[Following]:
@@ -156,19 +160,13 @@ class RecordedResults:
 
     def why_endless(self) -> str:
         """Returns what a request waits for that has no answer, and to which nothing happens any longer."""
-        if self.missing:
-            return self.missing[0]
+        for reason in (*self.missing_values, *self.missing):
+            return reason
         for played in self._playing.values():
             if played.recorded is not None and not played.is_over:
                 name = played.recorded.call.program
                 return f"part {played.num_sent} of {name!r}, which had not come when the request was recorded"
         return "something that it waits for"
-
-    def _take(self, program: Program, all_recorded: list[RecordedCall], recorded: RecordedCall) -> RecordedCall:
-        """Returns a recorded call. It is used up, unless nothing is changed by making it twice."""
-        if len(all_recorded) > 1 or not program.options.pure:
-            all_recorded.remove(recorded)
-        return recorded
 
     def _refusal_to_run(self, program: Program) -> str:
         """Returns why a call that is in no history is not made; empty: its program runs."""
@@ -178,11 +176,6 @@ class RecordedResults:
         if self._programs is None:
             return call
         return "" if _is_runnable(program) else f"{call}, and has streams or residents, so it does not run in a replay"
-
-    def miss_value(self, error: MissingValueError) -> None:
-        """Notes that a value could not be read."""
-        self.lacks_value = self.lacks_value or not self.missing
-        self.missing.append(str(error))
 
     def read(self, tensor: TensorRef) -> Array:
         """Returns the contents of a tensor.
@@ -217,11 +210,15 @@ class RecordedResults:
         identities = [of_result(recorded.identity, at, (), part) for at in range(num_outputs)]
         return tuple([self._tensor(each, identities[at], action, at) for at, each in enumerate(kept)])
 
-    def _go_on(self, played: PlayedCall, now_ns: int) -> list[Following]:
+    def go_on(self, now_ns: int) -> list[Following]:
+        """Returns what comes of the calls that read streams, now that nothing else happens any longer."""
+        undecided = [played for played in self._playing.values() if played.recorded is None and not played.is_over]
+        return [following for played in undecided for following in self._go_on(played, now_ns, waits=False)]
+
+    def _go_on(self, played: PlayedCall, now_ns: int, *, waits: bool = True) -> list[Following]:
         """Returns what comes of a call that reads or yields streams, now that something has come to it."""
-        action, program = played.action, played.action.program
-        if played.choose() and played.recorded is not None:
-            self._take(program, played.left, played.recorded)
+        action = played.action
+        played.choose(waits=waits)
         following: list[Following] = [
             (now_ns, InputPartsTaken("", action.batch_id, stream, num_taken)) for stream, num_taken in played.taken()
         ]
@@ -229,7 +226,7 @@ class RecordedResults:
             following += self._play(played, played.recorded, now_ns)
         elif played.is_unknown:
             played.is_over = True
-            self.missing.append(self._refusal_to_run(program))
+            self.missing.append(self._refusal_to_run(action.program))
         return following
 
     def _play(self, played: PlayedCall, recorded: RecordedCall, now_ns: int) -> Iterator[Following]:

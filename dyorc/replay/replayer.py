@@ -165,7 +165,7 @@ class Replayer:
         return ReplayedRequest(
             journal.history,
             missing,
-            lacks_value=bool(missing) and results.lacks_value,
+            lacks_value=bool(missing and results.missing_values),
             is_interrupted=self._watch.num_interrupted > num_interrupted,
             has_run_programs=results.has_run_programs,
         )
@@ -184,6 +184,9 @@ class Replayer:
                 is_ended = is_ended or isinstance(action, AnswerRequest | FailRequest)
                 for at_ns, following in self._carry_out(action, results):
                     heapq.heappush(due, (at_ns, next(order), following))
+            if not due and not is_ended:
+                due = [(at_ns, next(order), following) for at_ns, following in results.go_on(self._now_ns)]
+                heapq.heapify(due)
         self._now_ns += 1
         return "" if is_ended else results.why_endless()
 
@@ -199,7 +202,7 @@ class Replayer:
                 try:
                     return [(now_ns, ValueFetched(fetch_id, tuple([results.read(tensor) for tensor in tensors])))]
                 except MissingValueError as error:
-                    results.miss_value(error)
+                    results.missing_values.append(str(error))
                     return ()
             case AnswerPart(request_id=request_id, index=index):
                 return [(now_ns, PartTaken(request_id, index))]

@@ -289,10 +289,13 @@ class _TakenBranches:
 
 
 def _yielded(task: Task) -> Iterator[StreamPart]:
-    """Yields the parts that a task has yielded, in order."""
+    """Yields the parts that a task has yielded, in order, up to the first whose tensors are not there: the answer ends before it,
+    since these have failed, or the client has left."""
     segment: Segment | None = task.journal
     while segment is not None:
         if isinstance(segment.end, StreamPart):
+            if any(argument.future.state is not READY for argument in segment.end.arguments):
+                return
             yield segment.end
         segment = segment.next_taken()
 

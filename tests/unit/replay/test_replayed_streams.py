@@ -20,6 +20,7 @@ from tests.unit.replay.histories import (
     ran,
     recorded,
     recording,
+    refuse_negative,
     total,
     tried,
     vector,
@@ -333,3 +334,23 @@ async def test_a_program_that_yields_now_has_no_recorded_call(tmp_path: Path) ->
     assert tried(other, histories).missing == {"a call of 'double' that is in no history": 1}
     histories = await recorded(other, tmp_path / "other", [SMALL])
     assert tried(flow, histories).missing == {"a result of 'double' with 1 outputs: it has 0 in the history": 1}
+
+
+async def test_a_part_that_fails_is_none(tmp_path: Path) -> None:
+    @dyorc.workflow
+    async def failing(x: Vector) -> Vector:
+        return refuse_negative((await x) * np.float32(-1))
+
+    def flow_of(program: dyorc.Program) -> Workflow:
+        @workflow_like("broken")
+        async def flow(x: Vector) -> AsyncIterator[Vector]:
+            yield program(x)
+            yield failing(x)
+            yield x
+
+        return flow
+
+    histories = await recorded(flow_of(double), tmp_path, [SMALL])
+    assert (len(histories[0].parts or ()), histories[0].error[0]) == (1, "program")
+    assert tried(flow_of(double), histories).num_same == 1
+    assert tried(flow_of(halve), histories).missing == {"a call of 'halve' that is in no history": 1}

@@ -238,13 +238,17 @@ class DeploymentPeers:
         self._spawn(self._show_here())
 
     async def _show_here(self) -> None:
-        """Shows what is deployed, sooner or later: the others show it already."""
+        """Shows what is deployed, sooner or later: the others show it already. Each reason why not is logged once."""
+        pause_s, complaint = _TRY_AGAIN_S, ""
         while True:
             try:
                 return await self._here.show()
-            except Exception:
-                _log.exception("deploying_failed")
-            await asyncio.sleep(_TRY_AGAIN_S)
+            except Exception as error:
+                if str(error) != complaint:
+                    _log.exception("deploying_failed")
+                complaint = str(error)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _MAX_WAIT_S)
 
     # Losses
 

@@ -51,7 +51,8 @@ class _Folder:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[_Folder]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Folder]:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # it would outlive a change within a second
     path = list(sys.path)
     folder = _Folder(tmp_path)
     yield folder

@@ -55,7 +55,7 @@ class CertainCourse:
         return entry.is_ahead or (entry.workflow != ROOT and self._is_cut[entry.workflow])
 
     def every_call(self) -> Counter[str]:
-        """Returns how often each call was made, with those that are not certain."""
+        """Returns how often each call was made, certain or not."""
         return Counter(self._identities.of_call(number) for number in range(len(self._history.calls)))
 
     def without(self, calls: Counter[str]) -> Counter[str]:

@@ -89,7 +89,7 @@ class PlayedCall:
         self._candidates = [each for each in self._candidates if _ends(each.streams[stream], self._num_fed[stream], error)]
 
     def taken(self) -> Iterator[tuple[int, int]]:
-        """Yields the streams of which it has read more, each with how many parts it has read."""
+        """Yields the streams that it has read on, each with how many parts it has read."""
         for stream, num_fed in enumerate(self._num_fed):
             calls = self._candidates if self.recorded is None else [self.recorded]
             num_taken = min(num_fed, max([len(each.streams[stream].parts) for each in calls], default=0))

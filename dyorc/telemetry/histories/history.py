@@ -80,7 +80,7 @@ class TensorSource(msgspec.Struct, array_like=True, frozen=True):
         call: Its call's place in `RequestHistory.calls`, or `INPUT`, or `CONSTANT`.
         field: Which output of the call, which input of the request, or its place in `RequestHistory.constants`.
         views: Indices that the workflow applied to it, as `json_of_index` writes them.
-        part: Of which part of the call's stream it is an output; `WHOLE` if its program does not yield.
+        part: The part of the call's stream that it belongs to; `WHOLE` if its program does not yield.
     """
 
     call: int

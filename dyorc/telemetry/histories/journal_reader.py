@@ -234,7 +234,7 @@ class _TakenBranches:
     Attributes:
         calls: Each with the nested run that made it, or `ROOT`, and whether it `is_ahead`.
         nested: Tasks that others called, each with the run that called it and whether it `is_cut`.
-        decisions: Those that were taken, likewise.
+        decisions: What was decided, likewise.
     """
 
     def __init__(self, root: Task) -> None:

@@ -98,7 +98,7 @@ class RecordedCell:
             return error
 
     def stream(self, *arrays: np.ndarray[Any, Any]) -> AsyncGenerator[list[Any]]:
-        """Makes a request that is answered in parts, and yields those that have come."""
+        """Makes a request that is answered in parts, and yields them as they come."""
         return self._orchestrator.stream(self._submission(arrays, (), None))
 
     def _submission(self, arrays: Sequence[np.ndarray[Any, Any]], statics: Sequence[Any], terms: Terms | None) -> Submission:

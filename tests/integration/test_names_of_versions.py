@@ -33,7 +33,7 @@ _KEY = ModelKey("flow", "blue")
 
 
 class _Requests:
-    """The server's requests, one of which runs until a test ends it."""
+    """The server's requests; one runs until a test ends it."""
 
     def __init__(self) -> None:
         self.have_ended = True

@@ -22,7 +22,7 @@ from dyorc.system.json_lines import JsonLineStream, Message
 from tests.unit.deployment.test_state import FIRST, version
 
 DEPLOYED = FIRST.with_version(version("2"), 1.0).with_version(version("3"), 1.0)
-"""Three versions, of which the last one is the default."""
+"""Three versions; the last one is the default."""
 NAME = "deployed/shop"
 
 

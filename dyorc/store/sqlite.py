@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from dyorc.errors import StoreError
+from dyorc.errors import StoreError, UnknownJobError
 from dyorc.protocol.job_records import JobState
 from dyorc.store import sqlite_jobs as jobs
 from dyorc.store import sqlite_notes
@@ -162,6 +162,8 @@ class SqliteStore:
             result = step(connection)
         except sqlite3.Error:
             raise  # of the disk or the file: it concerns all steps
+        except UnknownJobError as error:
+            return _raising(error)  # it has expired, which is noted
         except Exception as error:
             connection.execute("ROLLBACK TO step")
             return _raising(error)

@@ -213,8 +213,14 @@ def read(connection: SqlConnection, tenant: str, job_id: str, now_s: float) -> S
         (job_id, tenant, now_s),
     ).fetchone()
     if row is None:
+        _hide(connection, "id = ? AND tenant = ?", job_id, tenant, now_s)
         raise UnknownJobError(f"there is no job {job_id!r}, or it no longer exists")
     return job_of(dict(zip(_NAMES, row, strict=True)))
+
+
+def _hide(connection: SqlConnection, where: str, *values: Any) -> None:
+    """Makes jobs that have expired stay so until they are removed: they would be there again if the clock were set back."""
+    connection.execute(f"UPDATE jobs SET expires_s = 0 WHERE {where} AND expires_s <= ? AND expires_s > 0", values)
 
 
 def result(connection: SqlConnection, tenant: str, job_id: str, now_s: float) -> Body | None:
@@ -225,6 +231,7 @@ def result(connection: SqlConnection, tenant: str, job_id: str, now_s: float) ->
 
 def page(connection: SqlConnection, tenant: str, state: JobState | None, limit: int, after: str, now_s: float) -> list[StoredJob]:
     """See `JobStore.page`."""
+    _hide(connection, "tenant = ?", tenant, now_s)
     where, values = "tenant = ? AND (expires_s IS NULL OR expires_s > ?)", [tenant, now_s]
     for condition, value in (("state = ?", state), ("id < ?", after)):
         if value:

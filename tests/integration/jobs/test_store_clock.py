@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from dyorc.errors import UnknownJobError
 from dyorc.store.base import MAX_DELAY_S
 from dyorc.store.sqlite import SqliteStore
 from tests.integration.jobs.stored_jobs import LONG_S, a_job, claim, done, submit
@@ -72,3 +73,21 @@ async def test_a_webhook_that_was_put_off_is_due(store: SqliteStore, clock: _Clo
     assert await store.due_webhooks(10, LONG_S) == []
     clock.now_s -= _DAY_S
     assert len(await store.due_webhooks(10, LONG_S)) == 1
+
+
+async def test_a_job_that_has_expired_does_not_come_back(store: SqliteStore, clock: _Clock) -> None:
+    read, listed, unseen = await submit(store, *[a_job(ttl_s=10.0, tenant=tenant) for tenant in ("t", "u", "v")])
+    for held in await claim(store, 3):
+        await store.finish(held, done())
+    clock.now_s += 60
+    with pytest.raises(UnknownJobError):
+        await store.get("t", read.id)
+    assert await store.page("u", None, 10, "") == []
+    clock.now_s -= 60
+    with pytest.raises(UnknownJobError):
+        await store.get("t", read.id)
+    assert await store.page("t", None, 10, "") == []
+    with pytest.raises(UnknownJobError):
+        await store.get("u", listed.id)
+    assert (await store.get("v", unseen.id)).id == unseen.id, "nobody has noticed"
+    assert await store.expire(10) == 2

@@ -120,6 +120,8 @@ def _check_source(history: RequestHistory, source: TensorSource) -> None:
         tensors = call.outputs if source.part == WHOLE else (call.parts or ())[source.part]
     else:
         raise ValueError(f"a tensor comes from call {source.call}, and there are {len(history.calls)}")
+    if any(isinstance(item, list) and len(item) != 3 for view in source.views for item in view):
+        raise ValueError("a slice has other than three parts")
     views = [index_of_json(view) for view in source.views]
     for view in views:
         _check_index(view)

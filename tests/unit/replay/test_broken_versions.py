@@ -97,6 +97,10 @@ _NO_TYPE, _NO_SHAPE = {"dtype": "NaN", "shape": [6]}, {"dtype": "FP32", "shape":
         ({"inputs": {"x": _NO_SHAPE}}, r"a tensor has the shape \[-5\]"),
         ({"inputs": {"x": {"dtype": "FP32", "shape": [2]}}, "answer": [[-1, 0, [[2]]]]}, "out of bounds"),
         ({"inputs": {"x": {"dtype": "FP32", "shape": [2]}}, "answer": [[-1, 0, [[True]]]]}, "seen through True"),
+        (
+            {"inputs": {"x": {"dtype": "FP32", "shape": [2]}}, "answer": [[-1, 0, [[[None]]]]]},
+            "a slice has other than three parts",
+        ),
         ({"error": ["workflow"]}, "an error has 1 texts, expected 2"),
         ({"calls": [{"program": "double", "arguments": [], "error": ["a", "b", "c"]}]}, "an error has 3 texts"),
         ({"calls": [{"program": "double", "arguments": [], "compute_ms": 1e308}]}, "took 1e"),

@@ -46,7 +46,8 @@ def faults_of(
         wrong += _faults_of_time(exchange)
     wrong += _faults_of_effects(ledger, faults)
     for at_s, name in observed.kept_leads:
-        if not causes_between(at_s, at_s, faults, ("disk", "stop")):  # then its last step may have failed, or came too late
+        # Its last step may have failed, or came too late.
+        if not causes_between(at_s, at_s, faults, ("disk", "stop", "kill redis")):
             wrong.append(f"{name} ended in order and kept its lead")
     wrong += [f"{client.name} failed: {client.exit}" for client in clients if client.exit not in ("ended", "")]
     wrong += [f"a server ended by itself: {text}" for text in troupe.exits if not any(known in text for known in _MAY_EXIT_WITH)]

@@ -51,19 +51,19 @@ async def test_top_prints_once_where_nobody_can_watch(served: Served) -> None:
 
 
 async def test_status_says_whether_the_server_is_ready(served: Served) -> None:
-    found = await run(served, "status")
-    assert found.exit_code == 1
-    assert found.stdout.startswith("not ready: program 'double' is starting")
+    status = await run(served, "status")
+    assert status.exit_code == 1
+    assert status.stdout.startswith("not ready: program 'double' is starting")
     served.backend.status.lose("group 'shop' has no leader")
-    found = await run(served, "status")
-    assert "cannot be reached: group 'shop' has no leader" in found.stdout.splitlines()[0]
+    status = await run(served, "status")
+    assert "cannot be reached: group 'shop' has no leader" in status.stdout.splitlines()[0]
     for status in served.backend.status.programs.values():
         status.unreachable = ""
     for program in served.backend.status.programs:
         served.backend.status.joined(program, f"{program}-0", 1)
-    found = await run(served, "status", "--json")
-    assert found.exit_code == 0
-    shown = json.loads(found.stdout)
+    status = await run(served, "status", "--json")
+    assert status.exit_code == 0
+    shown = json.loads(status.stdout)
     assert (shown["is_ready"], shown["reason"]) == (True, "")
     assert shown["workflows"]["quadruple"]["in_flight"] == 5
 

@@ -21,9 +21,9 @@ _READ = {"--autoparallel", "--case", "--costs", "--input", "--root", "--sailor",
 
 def test_every_option_of_a_test_or_benchmark_that_names_an_output_is_checked() -> None:
     paths = [path for folder in ("tests", "benchmarks") for path in (_ROOT / folder).rglob("*.py") if path != Path(__file__)]
-    found = {(str(path.relative_to(_ROOT)), option) for path in paths for option in _OPTION.findall(path.read_text())}
-    assert {option for _, option in found} >= _READ
-    assert {each for each in found if each[1] not in _READ} == set(), "expected type=output_file or output_folder"
+    outputs = {(str(path.relative_to(_ROOT)), option) for path in paths for option in _OPTION.findall(path.read_text())}
+    assert {option for _, option in outputs} >= _READ
+    assert {each for each in outputs if each[1] not in _READ} == set(), "expected type=output_file or output_folder"
 
 
 @pytest.mark.parametrize(

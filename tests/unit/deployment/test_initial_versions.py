@@ -81,11 +81,11 @@ def _deployed(state: DeploymentState, model: str) -> DeploymentState:
 def test_what_was_never_deployed_is_served_from_the_disk(folder: _Folder, is_group: bool) -> None:
     targets = [folder.write("fraud", 1), folder.write("order", 1)]
     with load_initial_versions(targets, DeploymentState(), {}) as (_, state):
-        noted = DeploymentState.of_json(_deployed(state, "fraud").to_json())
+        deployed = DeploymentState.of_json(_deployed(state, "fraud").to_json())
     folder.forget()
     folder.write("fraud", 2)
     folder.write("order", 2)
-    with load_initial_versions(targets, noted, {}, is_group=is_group) as (versions, after):
+    with load_initial_versions(targets, deployed, {}, is_group=is_group) as (versions, after):
         assert _number(versions, "fraud") == 1, "as it was deployed"
         assert _number(versions, "order") == 2, "as it lies on the disk"
         assert after.lines["order"].is_as_started
@@ -96,9 +96,9 @@ def test_what_was_never_deployed_is_served_from_the_disk(folder: _Folder, is_gro
 def test_its_programs_keep_their_names_and_processes_if_the_disk_has_not_changed(folder: _Folder, is_group: bool) -> None:
     targets = [folder.write("both", 1, "lm", _ANOTHER), f"{folder.path}/both_of_test.py:other"]
     with load_initial_versions(targets, DeploymentState(), {}) as (_, state):
-        noted = DeploymentState.of_json(_deployed(state, "both").to_json())
+        deployed = DeploymentState.of_json(_deployed(state, "both").to_json())
     folder.forget()
-    with load_initial_versions(targets, noted, {}, is_group=is_group) as (versions, _):
+    with load_initial_versions(targets, deployed, {}, is_group=is_group) as (versions, _):
         placed = {(program.name, program.group) for version in versions for program in version.programs.values()}
         assert placed == {("add_of_both", "lm")}, "the group has one process, as before"
 
@@ -106,12 +106,12 @@ def test_its_programs_keep_their_names_and_processes_if_the_disk_has_not_changed
 def test_a_process_that_goes_on_reads_it_no_second_time(folder: _Folder) -> None:
     targets = [folder.write("fraud", 1), folder.write("order", 1)]
     with load_initial_versions(targets, DeploymentState(), {}) as (_, of_leader):
-        noted = _deployed(of_leader, "fraud")
+        deployed = _deployed(of_leader, "fraud")
     folder.forget()
     folder.write("order", 2)  # on the disk of the standby
     with load_initial_versions(targets, DeploymentState(), {}) as (_, state):
         code = state.code_as_started()
         folder.write("order", 3)
-        with load_initial_versions(targets, noted, {}, code=code) as (versions, _):
+        with load_initial_versions(targets, deployed, {}, code=code) as (versions, _):
             assert _number(versions, "fraud") == 1
             assert _number(versions, "order") == 2, "as it was when it began to stand by"

@@ -39,8 +39,8 @@ def test_plain_compute() -> None:
 
 def test_a_request_that_was_sent_to_the_next_leader() -> None:
     one = call(1, "large", 82, 82, 99, batches=[batch("large", 83, 84, 99, infer_s=0.015)])
-    found = explained(record(100, [one], notes=[TraceNote(ns(82), NEXT_LEADER)]))
-    assert found.sentences[0] == (
+    diagnosis = explained(record(100, [one], notes=[TraceNote(ns(82), NEXT_LEADER)]))
+    assert diagnosis.sentences[0] == (
         "81 ms of 100 ms: DyOrc itself: scheduling, links, and the workflow's own code, and 80 ms until it was sent to the next "
         "leader of its group"
     )

@@ -151,8 +151,10 @@ def has_bools(value: Any, array: Array) -> bool:
     Args:
         array: What NumPy has made of them.
     """
+    if not isinstance(value, list | tuple):
+        return False
     may_be = (array == 0) | (array == 1)
-    if not isinstance(value, list | tuple) or not may_be.any():
+    if not may_be.any():
         return False
     items: Iterable[Any] = value  # pyright: ignore[reportUnknownVariableType]
     for _ in range(array.ndim - 1):

@@ -117,9 +117,9 @@ def _is_wanted(line: ModelHistory, wanted: Collection[str], code: Mapping[str, B
         return False
     if not line.is_as_started:
         return True
-    (noted,) = (version.bundle for version in line.versions.values())
-    now = code.get(line.origin) or code_on_disk(line.origin, noted.main)
-    return now.digest == noted.digest
+    (bundle,) = (version.bundle for version in line.versions.values())
+    now = code.get(line.origin) or code_on_disk(line.origin, bundle.main)
+    return now.digest == bundle.digest
 
 
 def _is_of_targets(version: LoadedVersion, record: DeploymentState) -> bool:

@@ -5,7 +5,7 @@ a result by its call, and that by its program and arguments, and so on.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,7 +60,9 @@ class Identities:
         self._history = history
         self._recorded = recorded
         self._names = list(history.inputs)
+        self._bases: dict[int, str] = {}
         self._calls: dict[int, str] = {}
+        self._streams: dict[int, Sequence[StreamIdentity]] = {}
         self._by_identity: dict[str, list[HistoryCall]] | None = None
         self._readers: dict[str, list[int]] | None = None
 
@@ -91,15 +93,24 @@ class Identities:
 
     def of_call_without_streams(self, number: int) -> str:
         """Returns what is equal for all calls that differ in nothing but the streams that they read."""
-        call = self._history.calls[number]
-        return of_call(call.program, call.statics, [self.of(source) for source in call.arguments])
+        base = self._bases.get(number)
+        if base is None:
+            call = self._history.calls[number]
+            base = self._bases[number] = of_call(call.program, call.statics, [self.of(source) for source in call.arguments])
+        return base
 
-    def streams_of(self, number: int) -> list[StreamIdentity]:
+    def streams_of(self, number: int) -> Sequence[StreamIdentity]:
         """Returns what a call has read of its streams, by its number."""
-        return [
-            StreamIdentity([tuple([self.of(source) for source in part]) for part in stream.parts], stream.is_ended, stream.error)
-            for stream in self._history.calls[number].streams
-        ]
+        streams = self._streams.get(number)
+        if streams is None:
+            streams = self._streams[number] = [
+                StreamIdentity([self._part(part) for part in stream.parts], stream.is_ended, stream.error)
+                for stream in self._history.calls[number].streams
+            ]
+        return streams
+
+    def _part(self, sources: Iterable[TensorSource]) -> tuple[str, ...]:
+        return tuple([self.of(source) for source in sources])
 
     def reader_like(self, base: str, streams: Sequence[StreamIdentity]) -> str | None:
         """Returns the identity of the call here that has read the most of these streams from their start; None if none has.
@@ -130,11 +141,11 @@ class Identities:
         if first is None or first.part != 0:
             return None
         made = self._history.calls[first.call]
-        numbers = range(len(made.parts or ()))
-        outputs = [
-            [TensorSource(first.call, field, (), part) for field in range(len((made.parts or ())[part]))] for part in numbers
+        parts = [
+            self._part(TensorSource(first.call, field, (), index) for field in range(len(part)))
+            for index, part in enumerate(made.parts or ())
         ]
-        return StreamIdentity([tuple([self.of(source) for source in part]) for part in outputs], made.outputs is not None)
+        return StreamIdentity(parts, made.outputs is not None)
 
     def _readers_alike(self, base: str) -> Sequence[int]:
         """Returns the numbers of the calls that differ in nothing but the streams that they read."""

@@ -3,12 +3,12 @@
 import re
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from dyorc.authoring.spec import TensorSpec
 from dyorc.config import ShadowConfig
-from dyorc.core.arrays import Array
 from dyorc.errors import NondeterministicWorkflowError
 from dyorc.gateway.answer_comparison import difference_of
 from dyorc.replay.certain_course import CertainCourse
@@ -133,7 +133,7 @@ def compare(recorded: RequestHistory, replayed: ReplayedRequest, specs: Sequence
         fewer_calls=fewer if is_over else {},
         order=_other_order(recorded, replayed.history, before, now),
         error=_other_error(recorded, replayed.history) if is_over else "",
-        answer=_other_answer(recorded, replayed.history, before, now, specs, tolerance) if is_over else "",
+        answer=_Answers(before, now, specs, tolerance).difference(recorded, replayed.history) if is_over else "",
         missing=replayed.missing,
         recorded_ms=recorded.duration_ms,
     )
@@ -195,71 +195,51 @@ def _other_error(recorded: RequestHistory, replayed: RequestHistory) -> str:
     return f"it {was}, and now it {f'fails: {replayed.error[1]}' if replayed.error else 'is answered'}"
 
 
-def _other_answer(
-    recorded: RequestHistory,
-    replayed: RequestHistory,
-    before: Identities,
-    now: Identities,
-    specs: Sequence[TensorSpec],
-    tolerance: float,
-) -> str:
-    names = tuple([spec.name for spec in specs])
-    if recorded.outputs and recorded.outputs != names:
-        return f"the outputs are {list(names)}, they were {list(recorded.outputs)}"
-    if (recorded.parts is None) != (replayed.parts is None):
-        return f"the answer comes {'at once' if replayed.parts is None else 'in parts'}, it came otherwise"
-    if recorded.parts is not None and replayed.parts is not None:
-        text = _other_parts(recorded.parts, replayed.parts, before, now, specs, tolerance)
-        num_before, num_now = len(recorded.parts), len(replayed.parts)
-        if text or num_before == num_now or recorded.error != replayed.error:
-            return text
-        return f"the answer has {num_now} parts, it had {num_before}"
-    if recorded.error or replayed.error:
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """Compares answers: their tensors by their identities, and by their values where these are known."""
+
+    before: Identities
+    now: Identities
+    specs: Sequence[TensorSpec]
+    tolerance: float
+
+    def difference(self, recorded: RequestHistory, replayed: RequestHistory) -> str:
+        """Returns where the answer differs first, and by how much; empty if it is the same, or there is none."""
+        names = tuple([spec.name for spec in self.specs])
+        if recorded.outputs and recorded.outputs != names:
+            return f"the outputs are {list(names)}, they were {list(recorded.outputs)}"
+        if (recorded.parts is None) != (replayed.parts is None):
+            return f"the answer comes {'at once' if replayed.parts is None else 'in parts'}, it came otherwise"
+        if recorded.parts is not None and replayed.parts is not None:
+            text = self._of_parts(recorded.parts, replayed.parts)
+            num_before, num_now = len(recorded.parts), len(replayed.parts)
+            if text or num_before == num_now or recorded.error != replayed.error:
+                return text
+            return f"the answer has {num_now} parts, it had {num_before}"
+        if recorded.error or replayed.error:
+            return ""
+        return self._of_outputs(recorded.answer, replayed.answer)
+
+    def _of_parts(self, old: Sequence[Sequence[TensorSource]], new: Sequence[Sequence[TensorSource]]) -> str:
+        for index, (was, is_now) in enumerate(zip(old, new, strict=False)):
+            if text := self._of_outputs(was, is_now):
+                return f"part {index}: {text}"
         return ""
-    return _other_outputs(recorded.answer, replayed.answer, before, now, specs, tolerance)
 
-
-def _other_parts(
-    old: Sequence[Sequence[TensorSource]],
-    new: Sequence[Sequence[TensorSource]],
-    before: Identities,
-    now: Identities,
-    specs: Sequence[TensorSpec],
-    tolerance: float,
-) -> str:
-    for index, (was, is_now) in enumerate(zip(old, new, strict=False)):
-        if text := _other_outputs(was, is_now, before, now, specs, tolerance):
-            return f"part {index}: {text}"
-    return ""
-
-
-def _other_outputs(
-    old: Sequence[TensorSource],
-    new: Sequence[TensorSource],
-    before: Identities,
-    now: Identities,
-    specs: Sequence[TensorSpec],
-    tolerance: float,
-) -> str:
-    if len(old) != len(new):
-        return f"the answer has {len(new)} outputs, it had {len(old)}"
-    for spec, was, is_now in zip(specs, old, new, strict=True):
-        if text := _other_output(spec, was, is_now, before, now, tolerance):
-            return text
-    return ""
-
-
-def _other_output(
-    spec: TensorSpec, was: TensorSource, new: TensorSource, before: Identities, now: Identities, tolerance: float
-) -> str:
-    if before.of(was) == now.of(new):
+    def _of_outputs(self, old: Sequence[TensorSource], new: Sequence[TensorSource]) -> str:
+        if len(old) != len(new):
+            return f"the answer has {len(new)} outputs, it had {len(old)}"
+        for spec, was, is_now in zip(self.specs, old, new, strict=True):
+            if text := self._of_output(spec, was, is_now):
+                return text
         return ""
-    old_array, new_array = before.array(was), now.array(new)
-    if old_array is None or new_array is None:
-        return f"output {spec.name!r} is another tensor, whose values are not in the history"
-    return _difference(spec, old_array, new_array, tolerance)
 
-
-def _difference(spec: TensorSpec, old: Array, new: Array, tolerance: float) -> str:
-    config = ShadowConfig(relative_tolerance=tolerance, absolute_tolerance=tolerance / 1000)
-    return difference_of([spec], [old], [new], config, shows_values=True)
+    def _of_output(self, spec: TensorSpec, was: TensorSource, new: TensorSource) -> str:
+        if self.before.of(was) == self.now.of(new):
+            return ""
+        old_array, new_array = self.before.array(was), self.now.array(new)
+        if old_array is None or new_array is None:
+            return f"output {spec.name!r} is another tensor, whose values are not in the history"
+        config = ShadowConfig(relative_tolerance=self.tolerance, absolute_tolerance=self.tolerance / 1000)
+        return difference_of([spec], [old_array], [new_array], config, shows_values=True)

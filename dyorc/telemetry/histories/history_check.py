@@ -109,6 +109,8 @@ def _array_like(tensor: KeptTensor) -> Array | None:
 
 def _check_source(history: RequestHistory, source: TensorSource) -> None:
     """Checks that a tensor is there, and can be seen through its views. Raises ValueError, IndexError or TypeError."""
+    if source.call < 0 and source.part != WHOLE:
+        raise ValueError(f"part {source.part} comes from no call")
     if source.call == INPUT:
         tensors = list(history.inputs.values())
     elif source.call == CONSTANT:

@@ -266,16 +266,14 @@ class _TakenBranches:
 
     def _own_entries(self, task: Task) -> Iterator[tuple[Call | Task | BranchPoint, bool]]:
         """Yields the calls, tasks and decisions of one task, each with whether it follows the last part that was asked for."""
-        segment: Segment | None = task.journal
         num_yielded, num_asked = 0, inf if task.parts is None else self._num_asked(task.parts)
-        while segment is not None:
+        for segment in _taken_segments(task):
             is_ahead = num_yielded >= num_asked
             for entry in segment.entries:
                 yield entry, is_ahead
             if isinstance(segment.end, BranchPoint) and segment.end.is_resolved:
                 yield segment.end, is_ahead
             num_yielded += isinstance(segment.end, StreamPart)
-            segment = segment.next_taken()
 
     def _num_asked(self, parts: PartList) -> int:
         """Returns for how many parts anything has asked. A call says how many it has read, not that it asks for the next."""
@@ -291,12 +289,18 @@ class _TakenBranches:
 def _yielded(task: Task) -> Iterator[StreamPart]:
     """Yields the parts that a task has yielded, in order, up to the first whose tensors are not there: the answer ends before it,
     since these have failed, or the client has left."""
-    segment: Segment | None = task.journal
-    while segment is not None:
+    for segment in _taken_segments(task):
         if isinstance(segment.end, StreamPart):
             if any(argument.future.state is not READY for argument in segment.end.arguments):
                 return
             yield segment.end
+
+
+def _taken_segments(task: Task) -> Iterator[Segment]:
+    """Yields the segments of a task's journal along the branches that were taken."""
+    segment: Segment | None = task.journal
+    while segment is not None:
+        yield segment
         segment = segment.next_taken()
 
 

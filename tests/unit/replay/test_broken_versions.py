@@ -109,6 +109,7 @@ _NO_TYPE, _NO_SHAPE = {"dtype": "NaN", "shape": [6]}, {"dtype": "FP32", "shape":
         ({"calls": [{"program": "p", "arguments": [], "streams": [{"parts": [[[0, 0]]]}]}]}, "nodes are in a cycle"),
         ({"calls": [{"program": "p", "arguments": [], "streams": [{"error": ["a"]}]}]}, "an error has 1 texts, expected 2"),
         ({"parts": [[[-2, 0]]]}, "comes from place 0 of 0"),
+        ({"inputs": {"x": {"dtype": "FP32", "shape": [2]}}, "answer": [[-1, 0, [], 0]]}, "part 0 comes from no call"),
         ({"nested": [{"workflow": "n", "arguments": [], "caller": 0}]}, "nested run 0 was called by run 0"),
         ({"calls": [{"program": "p", "arguments": [], "workflow": 0}]}, "belongs to nested run 0, and there are 0"),
         ({"calls": [{"program": "p", "arguments": [], "results": [-1]}]}, "belongs to nested run -1, and there are 0"),

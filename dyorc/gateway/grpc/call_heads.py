@@ -8,7 +8,7 @@ import binascii
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dyorc.protocol.header_names import REQUEST_ID, TRACEPARENT
+from dyorc.protocol.header_names import PRIORITY, REQUEST_ID, TRACEPARENT
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -19,6 +19,7 @@ _FIELD_BYTES = 32
 """What HTTP/2 counts for each field besides its name and value."""
 _RESERVED = frozenset({b"te", b"content-type", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding", b"grpc-message-type"})
 _OF_ONE_REQUEST = frozenset({REQUEST_ID, TRACEPARENT})
+_READ = _OF_ONE_REQUEST | {PRIORITY}
 
 
 class CallHead(NamedTuple):
@@ -29,6 +30,7 @@ class CallHead(NamedTuple):
         is_grpc: Whether it is a call by gRPC at all.
         metadata: What its client added.
         is_named: Whether that has the request's id, or its place in a trace.
+        is_plain: Whether it has neither these nor a priority.
         timeout: How long it may take, in gRPC's form; empty: without limit.
         encoding: How its messages are compressed; empty if they are not.
         num_bytes: The size of all headers, as HTTP/2 counts it.
@@ -38,6 +40,7 @@ class CallHead(NamedTuple):
     is_grpc: bool
     metadata: Sequence[tuple[str, str | bytes]]
     is_named: bool
+    is_plain: bool
     timeout: bytes
     encoding: bytes
     num_bytes: int
@@ -82,8 +85,11 @@ def read_call_head(headers: Headers) -> CallHead:
             encoding = b"" if value == b"identity" else value
         elif name[:1] != b":" and name not in _RESERVED:
             metadata.append((name.decode("latin-1"), _binary(value) if name.endswith(b"-bin") else value.decode("latin-1")))
-    is_grpc, is_named = content_type.startswith(b"application/grpc"), any(name in _OF_ONE_REQUEST for name, _ in metadata)
-    return CallHead(path.decode("latin-1"), is_grpc, tuple(metadata), is_named, timeout, encoding, num_bytes)
+    names = {name for name, _ in metadata}
+    return CallHead(
+        path.decode("latin-1"), content_type.startswith(b"application/grpc"), tuple(metadata),
+        not names.isdisjoint(_OF_ONE_REQUEST), names.isdisjoint(_READ), timeout, encoding, num_bytes,
+    )  # fmt: skip
 
 
 def _binary(value: bytes) -> bytes:

@@ -16,6 +16,7 @@ from dyorc.errors import DyOrcError
 from dyorc.gateway.admission import Ticket
 from dyorc.gateway.copies import join_buffers
 from dyorc.gateway.grpc.call_context import check_in_time, limit_s_of, tenant_of
+from dyorc.gateway.grpc.call_heads import CallHead
 from dyorc.gateway.grpc.encoding import encode_response
 from dyorc.gateway.grpc.message_templates import MAX_MESSAGE_BYTES, MessageTemplate, MessageTemplateCache
 from dyorc.gateway.grpc.wire import framed
@@ -56,8 +57,24 @@ class DirectModelInfer:
         return template if model is of_template and not model.is_streaming else None
 
 
-class AnsweredStream(Protocol):
-    """The stream of a call, for its answer."""
+class DirectStream(Protocol):
+    """The stream of a call: its context, and where its answer goes.
+
+    Attributes:
+        head: What its headers say.
+        deadline_s: When it has to be answered, on the monotonic clock; None: at no time.
+    """
+
+    head: CallHead
+    deadline_s: float | None
+
+    def time_remaining(self) -> float | None:
+        """Returns how long the call may still take, in seconds; None without a deadline."""
+        ...
+
+    def invocation_metadata(self) -> Any:
+        """Returns the call's metadata."""
+        ...
 
     def answer(self, message: bytes, metadata: tuple[tuple[str, str], ...]) -> None:
         """Ends the call with a message, as gRPC frames it, and with trailing metadata."""
@@ -75,28 +92,23 @@ class DirectCall:
         direct: What all calls share.
         template: That the message fits.
         message: The request.
-        context: The call's.
-        is_named: Whether its metadata has an id of the request, or a place in a trace.
+        stream: The call's.
         arrived_ns: When it was accepted.
-        stream: Takes the answer.
     """
 
     __slots__ = (
-        "_arrived_ns", "_context", "_direct", "_ids", "_is_left_out", "_is_lost", "_is_named", "_message", "_origin",
-        "_request_id", "_stream", "_template", "_tenant", "_ticket",
+        "_arrived_ns", "_direct", "_ids", "_is_left_out", "_is_lost", "_message", "_origin", "_request_id", "_stream",
+        "_template", "_tenant", "_ticket",
     )  # fmt: skip
 
     def __init__(
-        self, direct: DirectModelInfer, template: MessageTemplate, message: bytes, context: Any, is_named: bool, arrived_ns: int,
-        stream: AnsweredStream,
-    ) -> None:  # fmt: skip
+        self, direct: DirectModelInfer, template: MessageTemplate, message: bytes, stream: DirectStream, arrived_ns: int
+    ) -> None:
         self._direct = direct
         self._template = template
         self._message = message
-        self._context = context
-        self._is_named = is_named
-        self._arrived_ns = arrived_ns
         self._stream = stream
+        self._arrived_ns = arrived_ns
         self._ids: Ids | None = None
         self._ticket: Ticket | None = None
         self._origin: Origin | None = None
@@ -108,33 +120,33 @@ class DirectCall:
     def ids(self) -> Ids:
         """The request's ids. Made when they are first needed."""
         if self._ids is None:
-            self._ids = ids_in_metadata(self._context) if self._is_named else Ids.made_up()
+            self._ids = ids_in_metadata(self._stream) if self._stream.head.is_named else Ids.made_up()
         return self._ids
 
     @property
     def sent_headers(self) -> Any:
         """The call's metadata."""
-        return headers_in_metadata(self._context)
+        return headers_in_metadata(self._stream)
 
     def run(self) -> None:
         """Runs the request. Its answer may be there before this returns."""
-        service, context, layout = self._direct.service, self._context, self._template.layout
+        service, stream, layout = self._direct.service, self._stream, self._template.layout
         request, message = layout.request, self._message
         try:
-            if context.deadline_s is not None or request.timeout_s is not None or service.admission.num_requests:
-                check_in_time(service.shedding, context, self._arrived_ns)
-            tenant = tenant_of(service.access, context)
+            if stream.deadline_s is not None or request.timeout_s is not None or service.admission.num_requests:
+                check_in_time(service.shedding, stream, self._arrived_ns)
+            tenant = tenant_of(service.access, stream)
             self._tenant = tenant.name
             ticket = self._ticket = service.admission.admit(tenant, len(message))
             ticket.arrived_ns = self._arrived_ns
             ticket.sender = self
-            limit_s = limit_s_of(context, self._arrived_ns)
             tenant.check_model(layout.model.name)
             arrays = layout.arrays(message)
             self._note_origin()
             self._request_id = service.submit(
                 ticket, layout.model, arrays, request, self,
-                timeout_s=limit_s, priority=priority_in_headers(self.sent_headers), origin=self._origin, body=None,
+                timeout_s=None if stream.deadline_s is None else limit_s_of(stream, self._arrived_ns),
+                priority=0 if stream.head.is_plain else priority_in_headers(self.sent_headers), origin=self._origin, body=None,
             )  # fmt: skip
         except Exception as error:
             self.failed(error)
@@ -158,7 +170,7 @@ class DirectCall:
         self._close()
         if self._is_lost:
             return
-        is_given = self._is_named and self.ids.is_given
+        is_given = self._stream.head.is_named and self.ids.is_given
         self._stream.answer(taken, ((REQUEST_ID, self.ids.request_id),) if is_given else ())
         note_written(self._origin)
 
@@ -175,7 +187,7 @@ class DirectCall:
 
     def _note_origin(self) -> None:
         origins = self._direct.service.origins
-        traced = origins.traced_by_metadata(self._context)
+        traced = origins.traced_by_metadata(self._stream)
         if origins.wants(self._template.layout.request, traced):
             self._origin = origins.new(self._arrival().traced_as(traced))
         else:

@@ -62,13 +62,16 @@ class Http2Call:
 
     Args:
         head: What its headers say.
+        deadline_s: When it has to be answered, on the monotonic clock; None: at no time.
         max_message_bytes: The largest message that it may send.
         is_streaming: Whether its messages are read one by one, and held back by the client meanwhile.
     """
 
-    def __init__(self, stream: CallStream, head: CallHead, max_message_bytes: int, *, is_streaming: bool) -> None:
+    def __init__(
+        self, stream: CallStream, head: CallHead, deadline_s: float | None, max_message_bytes: int, *, is_streaming: bool
+    ) -> None:
         self._stream = stream
-        self.head = head
+        self._head = head
         self._max_message_bytes = max_message_bytes
         self._is_streaming = is_streaming
         self._buffer = bytearray()
@@ -79,7 +82,7 @@ class Http2Call:
         self._arrived: asyncio.Event | None = None  # set when more has come, if a handler waits for that
         self._is_over = False
         self._encoding = head.encoding
-        self.deadline_s = _deadline_s(head.timeout) if head.timeout else None
+        self.deadline_s = deadline_s
         self.trailing_metadata: Metadata = ()
 
     # From the connection
@@ -91,7 +94,10 @@ class Http2Call:
             CallError: If a message is too large, or cannot be decompressed.
         """
         self._num_unacknowledged += len(data)
-        if not self._take_whole(data):
+        is_first = not self._buffer and self._num_expected < 0
+        if is_first and (message := whole_message(data, self._max_message_bytes)) is not None:
+            self._messages.append(message)
+        else:
             self._buffer += data
             while self._take_message():
                 pass
@@ -122,16 +128,6 @@ class Http2Call:
     def _wake_reader(self) -> None:
         if self._arrived is not None:
             self._arrived.set()
-
-    def _take_whole(self, data: bytes) -> bool:
-        """Takes bytes that are one message, not compressed; most are. Returns whether they were."""
-        size = len(data) - _HEAD_BYTES
-        if self._buffer or self._num_expected >= 0 or not 0 <= size <= self._max_message_bytes:
-            return False
-        if data[0] or int.from_bytes(data[1:_HEAD_BYTES]) != size:
-            return False
-        self._messages.append(data[_HEAD_BYTES:])
-        return True
 
     def _take_message(self) -> bool:
         if self._num_expected < 0:
@@ -180,11 +176,11 @@ class Http2Call:
 
     def invocation_metadata(self) -> Metadata:
         """Returns the metadata of the request."""
-        return self.head.metadata
+        return self._head.metadata
 
     def time_remaining(self) -> float | None:
         """Returns how long the call may still take, in seconds; None without a deadline."""
-        return None if self.deadline_s is None else max(0.0, self.deadline_s - time.monotonic())
+        return seconds_until(self.deadline_s)
 
     def set_trailing_metadata(self, metadata: Metadata) -> None:
         """Sets what follows a good answer."""
@@ -226,6 +222,20 @@ def trailers_of(code: grpc.StatusCode, details: str = "", metadata: Metadata = (
     return trailers
 
 
-def _deadline_s(value: bytes) -> float | None:
-    match = _TIMEOUT.fullmatch(value)
+def whole_message(data: bytes, max_bytes: int) -> bytes | None:
+    """Returns the message that some bytes are, as most are; None if they are something else, or compressed, or too long."""
+    size = len(data) - _HEAD_BYTES
+    if not 0 <= size <= max_bytes or data[0] or int.from_bytes(data[1:_HEAD_BYTES]) != size:
+        return None
+    return data[_HEAD_BYTES:]
+
+
+def deadline_s_of(timeout: bytes) -> float | None:
+    """Returns when a call that may take so long has to be answered, on the monotonic clock; None if that is no time."""
+    match = _TIMEOUT.fullmatch(timeout)
     return None if match is None else time.monotonic() + int(match[1]) * _UNITS_S[match[2].decode()]
+
+
+def seconds_until(deadline_s: float | None) -> float | None:
+    """Returns how long it is until then, at least 0; None without a deadline."""
+    return None if deadline_s is None else max(0.0, deadline_s - time.monotonic())

@@ -10,10 +10,19 @@ import ngh2
 import structlog
 
 from dyorc.gateway.grpc.call_heads import CallHead
-from dyorc.gateway.grpc.direct_calls import DirectCall
+from dyorc.gateway.grpc.direct_calls import DirectCall, DirectModelInfer
 from dyorc.gateway.grpc.grpc_errors import refusal_of
 from dyorc.gateway.grpc.handlers import Method
-from dyorc.gateway.grpc.http2_call import CallError, Http2Call, Metadata, trailers_of
+from dyorc.gateway.grpc.http2_call import (
+    CallError,
+    Http2Call,
+    Metadata,
+    deadline_s_of,
+    seconds_until,
+    trailers_of,
+    whole_message,
+)
+from dyorc.gateway.grpc.message_templates import MessageTemplate
 from dyorc.gateway.request_ids import Ids
 
 _log = structlog.get_logger("dyorc.gateway")
@@ -60,17 +69,19 @@ class StreamConnection(Protocol):
 
 
 class Http2Stream:
-    """A call and its answer.
+    """A call and its answer. To a direct call it is also the call's context, as to handlers `Http2Call` is.
 
     Attributes:
-        call: The call.
+        head: What the call's headers say.
+        deadline_s: When it has to be answered, on the monotonic clock; None: at no time.
         task: Runs its handler; None if there is none, or not yet.
         timer: Fires at its deadline.
         has_begun: Whether the answer's headers are sent.
     """
 
     __slots__ = (
-        "_arrived_ns", "_connection", "_direct", "_end", "_http2", "_method", "_stream_id", "call", "has_begun", "task", "timer",
+        "_arrived_ns", "_call", "_connection", "_direct", "_end", "_http2", "_max_message_bytes", "_method", "_stream_id",
+        "deadline_s", "has_begun", "head", "task", "timer",
     )  # fmt: skip
 
     def __init__(
@@ -82,27 +93,64 @@ class Http2Stream:
         self._stream_id = stream_id
         self._method = method
         self._arrived_ns = arrived_ns
+        self._max_message_bytes = max_message_bytes
         self._direct: DirectCall | None = None
+        self._call: Http2Call | None = None
         self._end: asyncio.Future[None] | None = None  # of a direct call, once the server stops
-        self.call = Http2Call(self, head, max_message_bytes, is_streaming=method.is_streaming)
+        self.head = head
+        self.deadline_s = deadline_s_of(head.timeout) if head.timeout else None
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.has_begun = False
+
+    @property
+    def call(self) -> Http2Call:
+        """The call, for its handler. Made when it is first needed: a direct call needs none."""
+        if self._call is None:
+            is_streaming = self._method.is_streaming
+            self._call = Http2Call(self, self.head, self.deadline_s, self._max_message_bytes, is_streaming=is_streaming)
+        return self._call
 
     @property
     def is_answering(self) -> bool:
         """Whether its answer is being made."""
         return self.task is not None or self._direct is not None
 
-    def begin(self) -> None:
-        """Begins to answer a call whose request is whole."""
-        direct, call = self._method.direct, self.call
+    def receive(self, data: bytes, *, is_last: bool) -> None:
+        """Takes bytes of its messages.
+
+        Raises:
+            CallError: If a message is too large, or cannot be decompressed.
+        """
+        if is_last and self._call is None and self._method.direct is not None:
+            message = whole_message(data, self._max_message_bytes)
+            if message is not None and (template := self._method.direct.template(message)) is not None:
+                self._connection.acknowledge(len(data), self._stream_id)
+                self._begin_directly(self._method.direct, template, message)
+                return
+        self.call.feed(data)
+        if is_last:
+            self.end_input()
+
+    def end_input(self) -> None:
+        """Handles that no further message comes. Begins to answer, if that has not begun."""
+        call, direct = self.call, self._method.direct
+        call.end()
+        if self.is_answering:
+            return
         message = None if direct is None else call.ready_message()
         template = None if direct is None or message is None else direct.template(message)
         if direct is None or message is None or template is None:
-            self.task = asyncio.get_running_loop().create_task(self.run())
-            return
-        self._direct = DirectCall(direct, template, message, call, call.head.is_named, self._arrived_ns, self)
+            self.begin()
+        else:
+            self._begin_directly(direct, template, message)
+
+    def begin(self) -> None:
+        """Begins to answer by the handler."""
+        self.task = asyncio.get_running_loop().create_task(self.run())
+
+    def _begin_directly(self, direct: DirectModelInfer, template: MessageTemplate, message: bytes) -> None:
+        self._direct = DirectCall(direct, template, message, self, self._arrived_ns)
         self._direct.run()
 
     def end(self) -> asyncio.Future[None]:
@@ -136,6 +184,12 @@ class Http2Stream:
             self.task.cancel()
 
     # For direct calls
+
+    def time_remaining(self) -> float | None:
+        return seconds_until(self.deadline_s)
+
+    def invocation_metadata(self) -> Metadata:
+        return self.head.metadata
 
     def answer(self, message: bytes, metadata: Metadata) -> None:
         try:

@@ -7,7 +7,6 @@ Source: gRPC over HTTP/2 (doc/PROTOCOL-HTTP2.md of grpc/grpc).
 
 import asyncio
 import base64
-import binascii
 import re
 import time
 import zlib
@@ -18,18 +17,17 @@ from urllib.parse import quote
 
 import grpc
 
+from dyorc.gateway.grpc.call_heads import CallHead
 from dyorc.gateway.grpc.inference_calls import EOF
 
 _HEAD_BYTES = 5
 _UNITS_S = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
-_RESERVED = frozenset({b"te", b"content-type", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding", b"grpc-message-type"})
 _WINDOW_BITS = {b"gzip": 31, b"deflate": 15}
 _PLAIN_ASCII = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 _BINARY = "-bin"
 
 Metadata = Sequence[tuple[str, str | bytes]]
-Headers = Sequence[tuple[bytes, bytes]]
 
 
 class CallError(Exception):
@@ -63,14 +61,14 @@ class Http2Call:
     """A call. Also the context that its handler gets.
 
     Args:
-        headers: Of the request.
+        head: What its headers say.
         max_message_bytes: The largest message that it may send.
         is_streaming: Whether its messages are read one by one, and held back by the client meanwhile.
     """
 
-    def __init__(self, stream: CallStream, headers: Headers, max_message_bytes: int, *, is_streaming: bool) -> None:
+    def __init__(self, stream: CallStream, head: CallHead, max_message_bytes: int, *, is_streaming: bool) -> None:
         self._stream = stream
-        self._headers = headers
+        self.head = head
         self._max_message_bytes = max_message_bytes
         self._is_streaming = is_streaming
         self._buffer = bytearray()
@@ -78,16 +76,11 @@ class Http2Call:
         self._is_compressed = False
         self._messages: deque[bytes] = deque()
         self._num_unacknowledged = 0
-        self._arrived = asyncio.Event()
+        self._arrived: asyncio.Event | None = None  # set when more has come, if a handler waits for that
         self._is_over = False
-        self._encoding = b""
-        self.deadline_s: float | None = None
+        self._encoding = head.encoding
+        self.deadline_s = _deadline_s(head.timeout) if head.timeout else None
         self.trailing_metadata: Metadata = ()
-        for name, value in headers:
-            if name == b"grpc-timeout":
-                self.deadline_s = _deadline_s(value)
-            elif name == b"grpc-encoding" and value != b"identity":
-                self._encoding = value
 
     # From the connection
 
@@ -98,17 +91,23 @@ class Http2Call:
             CallError: If a message is too large, or cannot be decompressed.
         """
         self._num_unacknowledged += len(data)
-        self._buffer += data
-        while self._take_message():
-            pass
+        if not self._take_whole(data):
+            self._buffer += data
+            while self._take_message():
+                pass
         if not (self._is_streaming and self._messages):
             self._acknowledge()
-        self._arrived.set()
+        self._wake_reader()
 
     def end(self) -> None:
         """Notes that no further message comes."""
         self._is_over = True
-        self._arrived.set()
+        self._wake_reader()
+
+    def ready_message(self) -> bytes | None:
+        """Returns the message of a unary call, which stays here; None if `only_message` fails."""
+        messages = self._messages
+        return messages[0] if len(messages) == 1 and not self._buffer and self._num_expected < 0 else None
 
     def only_message(self) -> bytes:
         """Returns the message of a unary call.
@@ -119,6 +118,20 @@ class Http2Call:
         if len(self._messages) != 1 or self._buffer or self._num_expected >= 0:
             raise CallError(grpc.StatusCode.INTERNAL, "the request has to be one whole message")
         return self._messages.popleft()
+
+    def _wake_reader(self) -> None:
+        if self._arrived is not None:
+            self._arrived.set()
+
+    def _take_whole(self, data: bytes) -> bool:
+        """Takes bytes that are one message, not compressed; most are. Returns whether they were."""
+        size = len(data) - _HEAD_BYTES
+        if self._buffer or self._num_expected >= 0 or not 0 <= size <= self._max_message_bytes:
+            return False
+        if data[0] or int.from_bytes(data[1:_HEAD_BYTES]) != size:
+            return False
+        self._messages.append(data[_HEAD_BYTES:])
+        return True
 
     def _take_message(self) -> bool:
         if self._num_expected < 0:
@@ -165,13 +178,9 @@ class Http2Call:
 
     # What handlers use, as of grpc.aio's context
 
-    def invocation_metadata(self) -> list[tuple[str, str | bytes]]:
+    def invocation_metadata(self) -> Metadata:
         """Returns the metadata of the request."""
-        return [
-            (name.decode("latin-1"), _binary(value) if name.endswith(b"-bin") else value.decode("latin-1"))
-            for name, value in self._headers
-            if name[:1] != b":" and name not in _RESERVED
-        ]
+        return self.head.metadata
 
     def time_remaining(self) -> float | None:
         """Returns how long the call may still take, in seconds; None without a deadline."""
@@ -194,7 +203,7 @@ class Http2Call:
         while not self._messages:
             if self._is_over:
                 return EOF
-            self._arrived.clear()
+            self._arrived = asyncio.Event()
             await self._arrived.wait()
         message = self._messages.popleft()
         if not self._messages:
@@ -215,13 +224,6 @@ def trailers_of(code: grpc.StatusCode, details: str = "", metadata: Metadata = (
         raw = base64.b64encode(value if isinstance(value, bytes) else value.encode()) if name.endswith(_BINARY) else value
         trailers.append((name.encode(), raw if isinstance(raw, bytes) else raw.encode("ascii", "replace")))
     return trailers
-
-
-def _binary(value: bytes) -> bytes:
-    try:
-        return base64.b64decode(value + b"=" * (-len(value) % 4))
-    except binascii.Error:
-        return b""
 
 
 def _deadline_s(value: bytes) -> float | None:

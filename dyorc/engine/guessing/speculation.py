@@ -26,12 +26,16 @@ from dyorc.errors import InternalError
 _MAX_BREADTH = 4
 """Outcomes of one decision that are followed."""
 _NUM_TRIALS = 64
+_NUM_TRIALS_AGAIN = 16
+"""After a pause. A loop of thousands of turns would otherwise spend most of them on trials of what does not pay."""
 _FIRST_PAUSE = 32
 _MAX_PAYOFFS = 10_000
 _MAX_PAUSE = 1024
 _SCORE_RATE = 0.02
 _FOLLOW_COST_S = 50e-6
-"""What following an outcome costs the orchestrator itself, including the replay if it was wrong."""
+"""What following an outcome costs the orchestrator itself."""
+RERUN_STEP_S = 2e-6
+"""What each call or decision before a wrong guess costs when its run begins again."""
 
 _NEW_TRIAL = SpeculationTrial()
 
@@ -39,15 +43,17 @@ _NEW_TRIAL = SpeculationTrial()
 class _Payoff:
     """What following one outcome of one site has gained: seconds each time, negative if it cost.
 
-    An outcome is followed a number of times on trial, then as long as it gains. If it does not, it is skipped for some time.
+    An outcome is followed a number of times on trial, then as long as it gains. If it does not, it is skipped for some time, and
+    tried again a smaller number of times.
     """
 
-    __slots__ = ("num_followed", "num_samples", "pause", "score_s", "skips")
+    __slots__ = ("num_followed", "num_samples", "num_trials", "pause", "score_s", "skips")
 
     def __init__(self) -> None:
         self.score_s = 0.0
         self.num_followed = 0
         self.num_samples = 0
+        self.num_trials = _NUM_TRIALS
         self.pause = _FIRST_PAUSE
         self.skips = 0
 
@@ -57,9 +63,9 @@ class _Payoff:
             self.skips -= 1
             return False
         self.num_followed += 1
-        if self.num_followed > _NUM_TRIALS and self.score_s <= 0:
+        if self.num_followed > self.num_trials and self.score_s <= 0:
             # Results are still to come, and some may never: a request may be cancelled.
-            self.skips, self.num_followed = _NUM_TRIALS, _NUM_TRIALS // 2
+            self.skips, self.num_followed = _NUM_TRIALS, self.num_trials // 2
             return False
         return True
 
@@ -67,7 +73,7 @@ class _Payoff:
         """Records what following the outcome gained once."""
         self.num_samples += 1
         self.score_s += max(_SCORE_RATE, 1 / self.num_samples) * (gain_s - self.score_s)
-        if self.num_samples < _NUM_TRIALS:
+        if self.num_samples < self.num_trials:
             return
         if self.score_s > 0:
             self.skips = 0
@@ -78,6 +84,7 @@ class _Payoff:
     def _pause(self) -> None:
         self.skips = self.pause
         self.pause = min(2 * self.pause, _MAX_PAUSE)
+        self.num_trials = _NUM_TRIALS_AGAIN
         self.num_followed = self.num_samples = 0
         self.score_s = 0.0
 
@@ -170,6 +177,8 @@ class Speculator:
             if probability >= 1 or (is_guessing and self._payoff(point.decision.site, outcome).allows()):
                 point.probabilities[outcome] = probability
                 chosen.append(outcome)
+        if chosen and is_guessing:
+            point.segment.task.request.context.round.has_guessed = True
         return chosen
 
     def learn_outcome(self, point: BranchPoint) -> None:
@@ -201,7 +210,6 @@ class Speculator:
         """Books a call that runs before it is certain."""
         call.bet = bet
         self.num_speculations += 1
-        call.context.round.num_guesses += 1
         for record in self._records(call):
             record.guesses.num_made += 1
         self.total.reserved_s += bet.waste_s

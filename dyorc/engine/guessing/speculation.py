@@ -34,8 +34,10 @@ _MAX_PAUSE = 1024
 _SCORE_RATE = 0.02
 _FOLLOW_COST_S = 50e-6
 """What following an outcome costs the orchestrator itself."""
-RERUN_STEP_S = 2e-6
-"""What each call or decision before a wrong guess costs when its run begins again."""
+_RERUN_STEP_S = 2e-6
+"""What each call or decision costs that a run repeats: one that begins again, or that follows another outcome."""
+_MAX_RISK_S = 0.0005
+"""An outcome is followed on trial only if the run that it may bring about is expected to cost less than this."""
 
 _NEW_TRIAL = SpeculationTrial()
 
@@ -57,8 +59,14 @@ class _Payoff:
         self.pause = _FIRST_PAUSE
         self.skips = 0
 
-    def allows(self) -> bool:
-        """Returns whether to follow the outcome this time."""
+    def allows(self, risk_s: float) -> bool:
+        """Returns whether to follow the outcome this time.
+
+        Args:
+            risk_s: What the runs that this may bring about are expected to cost.
+        """
+        if risk_s > _MAX_RISK_S and risk_s > self.score_s:
+            return False
         if self.skips:
             self.skips -= 1
             return False
@@ -87,6 +95,11 @@ class _Payoff:
         self.num_trials = _NUM_TRIALS_AGAIN
         self.num_followed = self.num_samples = 0
         self.score_s = 0.0
+
+
+def rerun_s(point: BranchPoint) -> float:
+    """Returns what a run costs that goes the way to a decision again."""
+    return point.segment.next_position * _RERUN_STEP_S
 
 
 class Speculator:
@@ -161,7 +174,7 @@ class Speculator:
         if not self.is_enabled or depth >= self._config.max_depth or point.context is None or not point.decision.is_single:
             return []
         least = self._config.min_probability
-        reach = point.segment.probability()
+        reach, repeated_s = point.segment.probability(), rerun_s(point)
         if reach < least:
             return []
         is_guessing = point.segment.task.request.context.round.is_guessing
@@ -174,7 +187,8 @@ class Speculator:
                 outcome = exact(predicted)  # a predictor may return plain values
                 if type(outcome) is Exact and not outcome.is_immutable:
                     continue
-            if probability >= 1 or (is_guessing and self._payoff(point.decision.site, outcome).allows()):
+            risk_s = repeated_s if chosen else (1 - probability) * repeated_s
+            if probability >= 1 or (is_guessing and self._payoff(point.decision.site, outcome).allows(risk_s)):
                 point.probabilities[outcome] = probability
                 chosen.append(outcome)
         if chosen and is_guessing:
@@ -187,6 +201,17 @@ class Speculator:
             return
         if point.context is not None and point.error is None and is_immutable(point.outcome):
             self._predictor.observe(point.decision, point.context, point.outcome)
+
+    def learn_payoffs(self, point: BranchPoint, gains_s: dict[Outcome, float], *, is_held: bool) -> None:
+        """Learns what following outcomes of a decision has gained or cost, now that it is taken.
+
+        Args:
+            is_held: Whether a run goes on behind it. If not, another begins again.
+        """
+        first = next(iter(point.probabilities), None)
+        for outcome, gain_s in gains_s.items():
+            is_repeated = not is_held or outcome != first  # the first outcome is followed by the run that is there
+            self.learn_payoff(point.decision.site, outcome, gain_s - (rerun_s(point) if is_repeated else 0.0))
 
     def learn_payoff(self, site: DecisionSite, outcome: Outcome, gain_s: float) -> None:
         """Learns what following an outcome before it was known has gained or cost."""

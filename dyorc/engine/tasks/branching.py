@@ -8,7 +8,6 @@ coroutine is run again from its start, with everything in the journal answered a
 from typing import Final
 
 from dyorc.engine.engine_context import EngineContext
-from dyorc.engine.guessing.speculation import RERUN_STEP_S
 from dyorc.engine.interfaces import Dispatcher
 from dyorc.engine.model.futures import PENDING, READY, Outcome
 from dyorc.engine.model.journal import BranchPoint, Segment
@@ -65,8 +64,8 @@ class Branching:
         point.take()
         self._speculator.learn_outcome(point)
         is_held = self._sort_paths(point)
-        rerun_s = 0.0 if is_held else point.segment.next_position * RERUN_STEP_S
-        gains_s = self._settle_branches(point, branches, rerun_s) if branches else {}
+        gains_s = self._settle_branches(point, branches) if branches else {}
+        self._speculator.learn_payoffs(point, gains_s, is_held=is_held)
         if (story := task.request.context.story) is not None:
             trace_outcome(story, point, gains_s, self._turn.now_ns)
         if not is_held:
@@ -100,22 +99,16 @@ class Branching:
                     task.paths.remove(path)
         return is_held
 
-    def _settle_branches(self, point: BranchPoint, branches: dict[Outcome, Segment], rerun_s: float) -> dict[Outcome, float]:
-        """Commits the branch taken and squashes the others. Returns the seconds gained by following each.
-
-        Args:
-            rerun_s: What it costs that the run begins again.
-        """
+    def _settle_branches(self, point: BranchPoint, branches: dict[Outcome, Segment]) -> dict[Outcome, float]:
+        """Commits the branch taken and squashes the others. Returns the seconds gained by following each."""
         taken = point.branches[point.outcome]
         gains_s = dict.fromkeys(branches, 0.0)
         for outcome, branch in branches.items():
             if branch is not taken:
                 del point.branches[outcome]
-                gains_s[outcome] = -self._endings.squash(branch) - rerun_s
+                gains_s[outcome] = -self._endings.squash(branch)
         if point.outcome in branches and point.segment.is_certain:
             gains_s[point.outcome] = self._commit(taken)
-        for outcome, gain_s in gains_s.items():
-            self._speculator.learn_payoff(point.decision.site, outcome, gain_s)
         return gains_s
 
     def _commit(self, branch: Segment) -> float:

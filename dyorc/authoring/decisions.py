@@ -1,7 +1,7 @@
 """What a workflow may await besides a Ref: `gather`, and decisions, which are the places where DyOrc may guess."""
 
 import sys
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Callable, Generator, Hashable, Sequence
 from contextvars import ContextVar
 from enum import Enum
 from pathlib import PurePath
@@ -50,26 +50,51 @@ def _await_decision(decision: "Decision") -> tuple[str, str]:
     return f"{decision!r} was not awaited: it", f"write `await dyorc.{decision.kind.value}(...)`"
 
 
+class Outcomes(tuple[Any, ...]):
+    """The outcomes of a decision about several values, in their order.
+
+    Its text has few forms, however many values there are: it labels the edges of graphs and metrics.
+    """
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        if not self:
+            return "none"
+        if not all(outcome == self[0] for outcome in self):
+            return "some" if isinstance(self[0], bool) else "several"
+        return ("all" if self[0] else "none") if isinstance(self[0], bool) else str(self[0])
+
+
 @refuse_use(_await_decision)
 class Decision:
-    """A branch point: a pure function of one value.
+    """A branch point: a pure function of one value, or of each of several.
 
     Attributes:
-        ref: The value it depends on.
+        refs: The values it depends on.
+        is_single: Whether it was asked about one value, and not about a list. Only such decisions are guessed.
         site: Its place in the workflow's code.
         likely: The outcome the author expects; None if not said.
         is_awaited: Whether the workflow has awaited it. If not, it decides nothing.
     """
 
-    __slots__ = ("function", "is_awaited", "kind", "likely", "ref", "site")
+    __slots__ = ("function", "is_awaited", "is_single", "kind", "likely", "refs", "site")
 
     def __init__(
-        self, kind: DecisionKind, ref: Ref, function: Callable[[Any], Any], site: DecisionSite, likely: Hashable = None
+        self,
+        kind: DecisionKind,
+        subject: Ref | Sequence[Ref],
+        function: Callable[[Any], Any],
+        site: DecisionSite,
+        likely: Hashable = None,
     ) -> None:
-        if not isinstance(ref, Ref):
-            raise TypeError(f"dyorc.{kind.value} looks at a Ref, got {type(ref).__name__}")
+        self.is_single = isinstance(subject, Ref)
+        self.refs: tuple[Ref, ...] = (subject,) if isinstance(subject, Ref) else _refs_of(kind, subject)
+        if likely is not None and not self.is_single:
+            raise TypeError(
+                f"dyorc.{kind.value} about several values is never guessed, so `likely=` would do nothing; leave it out"
+            )
         self.kind = kind
-        self.ref = ref
         self.function = function
         self.site = site
         self.likely = likely
@@ -86,12 +111,17 @@ class Decision:
         """Freezes the function's variables, for a run that may go on before the decision is taken."""
         self.function = freeze(self.function)
 
-    def decide(self, value: Any) -> Hashable:
-        """Returns the outcome for a value.
+    def decide(self, values: Sequence[Any]) -> Hashable:
+        """Returns the outcome for the values of its Refs: of one value its own, of several `Outcomes`.
 
         Raises:
             WorkflowError: If the function does not return a bool (for `when`) or something hashable (for `choose`).
         """
+        if self.is_single:
+            return self._outcome(values[0])
+        return Outcomes([self._outcome(value) for value in values])
+
+    def _outcome(self, value: Any) -> Hashable:
         outcome = self.function(value)
         if type(outcome) is not bool:
             outcome = _as_python(outcome)
@@ -104,6 +134,20 @@ class Decision:
         return outcome
 
 
+def _refs_of(kind: DecisionKind, subject: object) -> tuple[Ref, ...]:
+    """Returns the Refs of a list.
+
+    Raises:
+        TypeError: If it is none, or holds something else.
+    """
+    if not isinstance(subject, list | tuple):
+        raise TypeError(f"dyorc.{kind.value} looks at a Ref or a list of Refs, got {type(subject).__name__}")
+    for at, ref in enumerate(subject):
+        if not isinstance(ref, Ref):
+            raise TypeError(f"dyorc.{kind.value} looks at a list of Refs, got {type(ref).__name__} at index {at}")
+    return tuple(subject)
+
+
 def _as_python(outcome: Any) -> Any:
     """Returns the Python number of an array, tensor or scalar of rank 0; anything else as it is."""
     return outcome.item() if hasattr(outcome, "item") and getattr(outcome, "ndim", None) == 0 else outcome
@@ -113,28 +157,36 @@ decisions_made: ContextVar[list[Decision] | None] = ContextVar("dyorc_decisions_
 """Collects the decisions of a run that is checked for unawaited ones; None in all other runs."""
 
 
-def when(ref: Ref, predicate: Callable[[Any], Any] = bool, *, likely: bool | None = None) -> Decision:
+def when(ref: Ref | Sequence[Ref], predicate: Callable[[Any], Any] = bool, *, likely: bool | None = None) -> Decision:
     """Asks a yes-or-no question about a value: ``if await dyorc.when(logits, is_confident): ...``.
 
+    About a list it asks the question of each value, and gives a list of bools once all values are there:
+    ``for is_sure, piece in zip(await dyorc.when(reads, is_confident), pieces): ...``.
+
     Args:
-        ref: The value to decide by. It may not exist yet.
-        predicate: A pure function from the value (NumPy) to a bool.
-        likely: The usual outcome, used until DyOrc has seen enough requests.
+        ref: The value to decide by, or a list of them. They may not exist yet.
+        predicate: A pure function from a value (NumPy) to a bool.
+        likely: The usual outcome, used until DyOrc has seen enough requests. Not for a list, which is never guessed.
+
+    Raises:
+        TypeError: If it is given something other than Refs, or `likely` for a list.
     """
     likely = None if likely is None else bool(likely)  # here, where an error is the workflow's
     return _record(Decision(_WHEN, ref, predicate, _site(), likely))
 
 
-def choose(ref: Ref, key: Callable[[Any], Any] = lambda value: value, *, likely: Hashable = None) -> Decision:
+def choose(ref: Ref | Sequence[Ref], key: Callable[[Any], Any] = lambda value: value, *, likely: Hashable = None) -> Decision:
     """Chooses among several outcomes: ``match await dyorc.choose(scores, best): ...``.
 
+    About a list it chooses for each value, and gives a list of outcomes once all values are there.
+
     Args:
-        ref: The value to decide by. It may not exist yet.
-        key: A pure function from the value (NumPy) to something small and hashable.
-        likely: The usual outcome, used until DyOrc has seen enough requests.
+        ref: The value to decide by, or a list of them. They may not exist yet.
+        key: A pure function from a value (NumPy) to something small and hashable.
+        likely: The usual outcome, used until DyOrc has seen enough requests. Not for a list, which is never guessed.
 
     Raises:
-        TypeError: If `likely` is not hashable.
+        TypeError: If it is given something other than Refs, `likely` is not hashable, or given for a list.
     """
     likely = _as_python(likely)
     hash(likely)

@@ -157,7 +157,8 @@ def _reply(wanted: Any) -> Any:
         case NextPart(parts=parts, index=index):
             return parts[index] if index < len(parts) else END_OF_STREAM
         case Decision():
-            return wanted.decide(_look(wanted.ref))
+            outcome: Any = wanted.decide([_look(ref) for ref in wanted.refs])
+            return outcome if wanted.is_single else list(outcome)
         case _:
             raise InternalError(f"a simulated workflow awaits a {type(wanted).__name__}")
 
@@ -195,13 +196,15 @@ class OraclePredictor:
 
     def outcome(self, decision: Decision) -> tuple[Outcome] | None:
         """Returns the outcome of `decision` in a tuple, since it may be None; None if it cannot be known, or will be an error."""
-        ref = decision.ref
-        value = self.value(ref.future)
-        if value is None:
-            return None
-        array = apply_views(value, ref.views) if ref.views else value  # pyright: ignore[reportArgumentType]
+        seen: list[Any] = []
+        for ref in decision.refs:
+            value = self.value(ref.future)
+            if value is None:
+                return None
+            array = apply_views(value, ref.views) if ref.views else value  # pyright: ignore[reportArgumentType]
+            seen.append(as_value(array))
         try:
-            return (decision.decide(as_value(array)),)
+            return (decision.decide(seen),)
         except DyOrcError:
             return None
 

@@ -5,6 +5,7 @@
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -274,9 +275,11 @@ async def test_the_error_of_a_bug_reveals_nothing(stub: Any, stack: Stack, monke
     def crash(*_: Any, **__: Any) -> None:
         raise ValueError("secret")
 
-    monkeypatch.setattr(stack.service, "infer", crash)
-    error = await oip_grpc.refused(stub.ModelInfer(affine()))
-    assert (error.status, error.text, error.code) == ("INTERNAL", "internal error", "internal")
+    await stub.ModelInfer(affine())
+    monkeypatch.setattr(stack.orchestrator, "submit", crash)
+    for _ in range(2):
+        error = await oip_grpc.refused(stub.ModelInfer(affine()))
+        assert (error.status, error.text, error.code) == ("INTERNAL", "internal error", "internal")
 
 
 # Time
@@ -297,19 +300,22 @@ async def test_the_deadline_of_the_call_is_that_of_the_request(stub: Any, stack:
 
 
 async def test_the_smaller_of_both_limits_counts(stub: Any, stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[float | None] = []
-    infer = stack.service.infer
+    deadlines_ns: list[int | None] = []
+    submit = stack.orchestrator.submit
 
-    async def watched(*args: Any, **kwargs: Any) -> Any:
-        seen.append(kwargs["timeout_s"])
-        return await infer(*args, **kwargs)
+    def watched(submission: Any, *args: Any) -> Any:
+        deadlines_ns.append(submission.terms.deadline_ns)
+        return submit(submission, *args)
 
-    monkeypatch.setattr(stack.service, "infer", watched)
-    await stub.ModelInfer(affine())
-    await stub.ModelInfer(affine(), timeout=20)
-    assert seen[0] is None
-    assert seen[1] is not None
-    assert 10 < seen[1] < 22  # gRPC rounds it up
+    monkeypatch.setattr(stack.orchestrator, "submit", watched)
+    began_ns = time.monotonic_ns()
+    for _ in range(2):
+        await stub.ModelInfer(affine())
+        await stub.ModelInfer(affine(), timeout=20)
+    assert deadlines_ns[0] is deadlines_ns[2] is None
+    for deadline_ns in deadlines_ns[1::2]:
+        assert deadline_ns is not None
+        assert 10e9 < deadline_ns - began_ns < 10e9 + time.monotonic_ns() - began_ns + 12e9  # gRPC rounds it up
 
 
 async def test_cancelling_a_call_cancels_what_is_queued(stub: Any, stack: Stack, tmp_path: Path) -> None:

@@ -244,8 +244,15 @@ class _Writer:
             return
         size = self._rng.choice(["3", "4", "2 + flag", "pick(v, 3)"])
         call = self._rng.choice([f"tag({self._some.any()}, number=i)", f"scale({self._some.any()}, by=float(i))"])
-        self._say(f"for y in await dyorc.gather(*[{call} for i in range({size})]):")
-        self._say(f"    {self._some.ref()} = mix({self._some.any()}, y)")
+        if self._rng.random() < 0.5:
+            self._say(f"for y in await dyorc.gather(*[{call} for i in range({size})]):")
+            self._say(f"    {self._some.ref()} = mix({self._some.any()}, y)")
+        elif self._rng.random() < 0.5:
+            self._say(f"for i, yes in enumerate(await dyorc.when([{call} for i in range({size})], {self._some.predicate()})):")
+            self._say(f"    {self._some.ref()} = {call} if yes else {self._some.call()}")
+        else:
+            self._say(f"for i in await dyorc.choose([{call} for i in range({size})], lambda v: pick(v, 4)):")
+            self._say(f"    {self._some.ref()} = {call}")
 
     def _write_effect(self) -> None:
         self._num_places += 1

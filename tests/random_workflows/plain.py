@@ -251,12 +251,12 @@ def _run(coroutine: Coroutine[Any, Any, Any]) -> Any:
     raise AssertionError("nothing waits in plain Python")
 
 
-async def choose(ref: Ref, key: Callable[[Any], Any] = lambda value: value, *, likely: Any = None) -> Any:
-    """Stands for `dyorc.choose`: just computes."""
+async def choose(ref: Ref | list[Ref], key: Callable[[Any], Any] = lambda value: value, *, likely: Any = None) -> Any:
+    """Does in place of `dyorc.choose` what that means: just computes."""
     counts["decisions"] += 1
-    value = await ref
+    value = [await each for each in ref] if isinstance(ref, list) else await ref
     try:
-        return key(value)
+        return [key(each) for each in value] if isinstance(ref, list) else key(value)
     except Exception as error:
         raise WorkflowError(f"the predicate of a decision raised {type(error).__name__}: {error}") from None
 

@@ -46,17 +46,13 @@ find = Find()
 
 
 @dyorc.workflow
-async def read_piece(image: Float[np.ndarray, "1 8 8"]) -> Float[np.ndarray, "10"]:
-    """Returns the probabilities of one piece's digits."""
-    guess = small(image)
-    if await dyorc.when(guess, is_confident):
-        return guess
-    return large(image)
-
-
-@dyorc.workflow
 async def fanout(strip: Float[np.ndarray, "1 8 width"]) -> Answer:
     pieces = await find(strip)
     starts = pieces["columns"][: int(pieces["count"])].tolist()
-    read = await dyorc.gather(*dyorc.map(read_piece, [strip[:, :, at : at + PIECE_WIDTH] for at in starts]))
-    return {"digits": digits_of(read), "count": np.array(len(read), np.int32)}
+    images = [strip[:, :, at : at + PIECE_WIDTH] for at in starts]
+    read = dyorc.map(small, images)
+    are_sure = await dyorc.when(read, is_confident)
+    unsure = [at for at, is_sure in enumerate(are_sure) if not is_sure]
+    for at, again in zip(unsure, dyorc.map(large, [images[at] for at in unsure]), strict=True):
+        read[at] = again
+    return {"digits": digits_of(await dyorc.gather(*read)), "count": np.array(len(read), np.int32)}

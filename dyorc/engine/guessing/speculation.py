@@ -151,7 +151,7 @@ class Speculator:
         Args:
             depth: Open decisions the path has passed before this one.
         """
-        if not self.is_enabled or depth >= self._config.max_depth or point.context is None:
+        if not self.is_enabled or depth >= self._config.max_depth or point.context is None or not point.decision.is_single:
             return []
         least = self._config.min_probability
         reach = point.segment.probability()
@@ -174,7 +174,9 @@ class Speculator:
 
     def learn_outcome(self, point: BranchPoint) -> None:
         """Learns from an open decision that was taken. A mutable outcome is left out: no other request may get it as a guess."""
-        if self.is_enabled and point.context is not None and point.error is None and is_immutable(point.outcome):
+        if not self.is_enabled or not point.decision.is_single:
+            return
+        if point.context is not None and point.error is None and is_immutable(point.outcome):
             self._predictor.observe(point.decision, point.context, point.outcome)
 
     def learn_payoff(self, site: DecisionSite, outcome: Outcome, gain_s: float) -> None:

@@ -58,7 +58,7 @@ class BranchPoint:
         is_open: Whether it waits for its value. A decision whose value is at hand is taken at once and never open.
         context: What guesses are based on.
         probabilities: Of the outcomes, as predicted when a run first came here.
-        num_awaited: 1 while its value is pending, else 0.
+        num_awaited: Its values that are pending, or being fetched.
         unheld: Stored futures that a run standing here cannot reach, while the outcome is guessed; a resident by its future and
             its place among the outputs.
         number: Its index in `RequestTrace.decisions`; -1 if the request is not recorded.
@@ -90,13 +90,14 @@ class BranchPoint:
         self.is_open = False
         self.is_resolved = True
         self.unheld = ()
-        future = self.decision.ref.future
-        if future.state is FAILED:
-            self.error = future.error
+        for ref in self.decision.refs:
+            if ref.future.state is FAILED:
+                self.error = ref.future.error
+                break
         else:
             token = current_recorder.set(None)  # a predicate is a function of its value and calls nothing
             try:
-                outcome = self.decision.decide(read_refs((self.decision.ref,))[0])
+                outcome = self.decision.decide(read_refs(self.decision.refs))
                 self.outcome = outcome if type(outcome) is bool else exact(outcome)
             except DyOrcError as error:
                 self.error = error
@@ -115,16 +116,24 @@ class BranchPoint:
             self._forget_value()
 
     @property
+    def is_at_hand(self) -> bool:
+        """Whether it can be taken: all of its values have failed or can be looked at."""
+        futures: list[Future] = [ref.future for ref in self.decision.refs]
+        return all(future.is_at_hand or future.state is FAILED for future in futures)
+
+    @property
     def is_followed(self) -> bool:
         """Whether it is taken, and its branch goes on to another decision, a part or an end already."""
         return self.is_resolved and self.branches[self.outcome].end is not None
 
     def _forget_value(self) -> None:
-        """Drops the value: once it was read, only the outcome matters."""
-        decision, ref = self.decision, self.decision.ref
-        bare = Ref(ref.future, ref.outputs, ref.field, ref.views)
-        bare.hold = None
-        self.decision = Decision(decision.kind, bare, decision.function, decision.site, decision.likely)
+        """Drops the values: once they were read, only the outcome matters."""
+        decision = self.decision
+        bare = [Ref(ref.future, ref.outputs, ref.field, ref.views) for ref in decision.refs]
+        for ref in bare:
+            ref.hold = None
+        subject = bare[0] if decision.is_single else bare
+        self.decision = Decision(decision.kind, subject, decision.function, decision.site, decision.likely)
 
     def _place_of(self, error: BaseException) -> DecisionSite:
         site = self.decision.site
@@ -143,12 +152,13 @@ class BranchPoint:
     def same_as(self, decision: Decision) -> bool:
         """Returns whether another run asks the same question."""
         mine, theirs = self.decision, decision
-        return mine is theirs or (
-            mine.site is theirs.site
-            and mine.kind is theirs.kind
-            and mine.ref.future is theirs.ref.future
-            and mine.ref.field == theirs.ref.field
-            and mine.ref.views == theirs.ref.views
+        if mine is theirs:
+            return True
+        if mine.site is not theirs.site or mine.kind is not theirs.kind or len(mine.refs) != len(theirs.refs):
+            return False
+        return all(
+            my.future is their.future and my.field == their.field and my.views == their.views
+            for my, their in zip(mine.refs, theirs.refs, strict=True)
         )
 
 

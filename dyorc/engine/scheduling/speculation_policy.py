@@ -78,7 +78,8 @@ class GuessAppraiser:
         probability, known_ns = 1.0, now_ns
         for point, outcome in call.segment.open_points():
             probability *= point.probabilities.get(outcome, 0.0)
-            known_ns = max(known_ns, self.expected_ns(point.decision.ref.future, now_ns))
+            for ref in point.decision.refs:
+                known_ns = max(known_ns, self.expected_ns(ref.future, now_ns))
         return probability, known_ns
 
 

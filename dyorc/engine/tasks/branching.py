@@ -33,12 +33,12 @@ class Branching:
         self._endings = endings
 
     def await_value(self, point: BranchPoint) -> None:
-        """Waits for the value of an open decision."""
-        future = point.decision.ref.future
-        if future.state is PENDING:
-            future.add_waiter(point)
-        else:
-            self._fetches.fetch(point, future)
+        """Waits for the values of an open decision."""
+        for ref in point.decision.refs:
+            if ref.future.state is PENDING:
+                ref.future.add_waiter(point)
+        if not point.num_awaited:
+            self._fetch(point)
 
     def guess(self, path: ExecutionPath, point: BranchPoint) -> tuple[Outcome] | None:
         """Returns the outcome that a path assumes for an open decision; other paths follow other outcomes that pay."""
@@ -57,9 +57,8 @@ class Branching:
         task = point.segment.task
         if point.is_dropped or task.state is not _ACTIVE:
             return
-        future = point.decision.ref.future
-        if future.state is READY and not future.is_at_hand:
-            self._fetches.fetch(point, future)
+        if not point.is_at_hand:
+            self._fetch(point)
             return
         branches = dict(point.branches)
         point.take()
@@ -72,6 +71,12 @@ class Branching:
             task.request.context.record.num_replays += 1
             earlier = [(p, o) for p, o in point.segment.open_points() if p.segment.task is task]
             open_path(self._turn, task, dict(reversed(earlier)))
+
+    def _fetch(self, point: BranchPoint) -> None:
+        """Has the values brought here that lie elsewhere."""
+        for ref in point.decision.refs:
+            if ref.future.state is READY and not ref.future.is_at_hand:
+                self._fetches.fetch(point, ref.future)
 
     def _sort_paths(self, point: BranchPoint) -> bool:
         """Wakes the path that waits for a decision, closes paths that assumed a wrong outcome, and continues the right ones with

@@ -266,10 +266,11 @@ class ExecutionPath:
     def _decide(self, decision: Decision) -> Undecided | DyOrcError | tuple[Any]:
         point = self.segment.end
         if point is None and self._cursor == len(self.segment.entries):
-            if decision.ref.future.owner is not self._owner:
-                return self._misuse(f"decides by a Ref {OF_ANOTHER}")
-            if decision.ref.outputs.has_residents and (why := refusal_to_read(decision.ref, "decides by")):
-                return self._misuse(why)
+            for ref in decision.refs:
+                if ref.future.owner is not self._owner:
+                    return self._misuse(f"decides by a Ref {OF_ANOTHER}")
+                if ref.outputs.has_residents and (why := refusal_to_read(ref, "decides by")):
+                    return self._misuse(why)
             point = self.segment.end = BranchPoint(decision, self.segment)
         elif not (isinstance(point, BranchPoint) and self._cursor == len(self.segment.entries) and point.same_as(decision)):
             raise self.nondeterministic(f"a decision by dyorc.{decision.kind.value}")
@@ -286,15 +287,17 @@ class ExecutionPath:
                 return (plain(guess[0]),)
         self.undecided = None
         self._enter(point, point.outcome)
-        return point.error or (plain(point.outcome),)
+        if point.error is not None:
+            return point.error
+        outcome: Any = plain(point.outcome)
+        return (outcome if decision.is_single else list(outcome),)
 
     def _arrive(self, point: BranchPoint) -> None:
         """Takes a decision that no path has reached before, or leaves it open if its value is not at hand."""
-        future = point.decision.ref.future
         is_recorded = self.segment.task.request.context.story is not None
         if is_recorded:
             self._guide.record_decision(point)
-        if future.is_at_hand or future.state is FAILED:
+        if point.is_at_hand:
             point.take()
             if is_recorded:
                 self._guide.record_decision(point)
@@ -312,6 +315,8 @@ class ExecutionPath:
         self._cursor = 0
         site = point.decision.site
         self._visits[site] = self._visits.get(site, 0) + 1
+        if not point.decision.is_single:
+            return  # its outcomes are too many to tell later decisions apart by
         if type(outcome) is Exact and not outcome.is_immutable:
             outcome = type(plain(outcome)).__name__  # no other request has this very object
         self._recent = (*self._recent[-1:], outcome)

@@ -52,13 +52,13 @@ def trace_decision(story: RequestTrace, point: BranchPoint, now_ns: int) -> None
 
 def trace_wait(story: RequestTrace, point: BranchPoint) -> None:
     """Records which calls an open decision waits for, now that they have numbers."""
-    story.decisions[point.number].sources = _behind(point.decision.ref.future)
+    story.decisions[point.number].sources = _behind_decision(point)
 
 
 def trace_immediate_outcome(story: RequestTrace, point: BranchPoint, now_ns: int) -> None:
     """Ends the trace of a decision whose value was at hand, so that it was never open."""
     trace = story.decisions[point.number]
-    trace.sources = _behind(point.decision.ref.future)
+    trace.sources = _behind_decision(point)
     trace.decided_ns = now_ns
     trace.outcome = _shown(point)
 
@@ -72,7 +72,7 @@ def trace_guesses(story: RequestTrace, point: BranchPoint, outcomes: list[Outcom
 def trace_outcome(story: RequestTrace, point: BranchPoint, gains_s: dict[Outcome, float], now_ns: int) -> None:
     """Ends the trace of a decision that was open."""
     trace = story.decisions[point.number]
-    trace.sources = trace.sources or _behind(point.decision.ref.future)
+    trace.sources = trace.sources or _behind_decision(point)
     gains_ms = {str(outcome): round(gain_s * 1e3, 3) for outcome, gain_s in gains_s.items()}
     story.end_decision(trace, _shown(point), gains_ms, now_ns)
 
@@ -121,6 +121,13 @@ def _sources(call: Call) -> tuple[int, ...]:
     if len(arguments) == 1:
         return _behind(arguments[0].future)
     return tuple(dict.fromkeys([number for argument in arguments for number in _behind(argument.future)]))
+
+
+def _behind_decision(point: BranchPoint) -> tuple[int, ...]:
+    refs = point.decision.refs
+    if len(refs) == 1:
+        return _behind(refs[0].future)
+    return tuple(dict.fromkeys([number for ref in refs for number in _behind(ref.future)]))
 
 
 def _behind(future: Future) -> tuple[int, ...]:

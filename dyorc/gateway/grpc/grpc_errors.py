@@ -82,6 +82,11 @@ async def refuse(context: Any, error: Exception, call: str, ids: Ids) -> NoRetur
         call: Its name, for the log.
         ids: Of its request.
     """
-    shown = as_dyorc_error(error, call, ids)
-    await context.abort(status_of(shown), text_of(shown), metadata_of(shown, ids))
+    await context.abort(*refusal_of(error, call, ids))
     raise asyncio.CancelledError  # `abort` has raised already
+
+
+def refusal_of(error: Exception, call: str, ids: Ids) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str], ...]]:
+    """Returns the status, the text and the metadata of an error, as `refuse` sends them."""
+    shown = as_dyorc_error(error, call, ids)
+    return status_of(shown), text_of(shown), metadata_of(shown, ids)

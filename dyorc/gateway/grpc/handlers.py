@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.grpc.call_context import tenant_of
 from dyorc.gateway.grpc.control_calls import ClientMemoryCalls, ControlCalls
+from dyorc.gateway.grpc.direct_calls import DirectModelInfer
 from dyorc.gateway.grpc.grpc_errors import refuse
 from dyorc.gateway.grpc.health import HEALTH, REFLECTION, Health, Reflection
 from dyorc.gateway.grpc.inference_calls import ModelInfer, ModelStreamInfer, OpenStreams
@@ -30,18 +31,26 @@ class Method(NamedTuple):
     Attributes:
         handle: Takes a message and the call's context and returns the answer; for a stream, reads and writes by the context.
         is_timed: Whether its first argument is the time when the call was accepted.
+        direct: Answers some of its calls without a task; None: none.
     """
 
     handle: Callable[..., Awaitable[Any]]
     is_streaming: bool
     is_timed: bool = False
+    direct: DirectModelInfer | None = None
 
 
-def all_methods(service: InferenceService, streams: OpenStreams) -> dict[str, Method]:
-    """Returns the methods by path: the protocol's, and gRPC's own."""
+def all_methods(service: InferenceService, streams: OpenStreams, direct: DirectModelInfer | None = None) -> dict[str, Method]:
+    """Returns the methods by path: the protocol's, and gRPC's own.
+
+    Args:
+        direct: Answers calls of `ModelInfer` without a task, for a server that can; None: none.
+    """
     unary: dict[str, Any] = {name: _unary(service, name, answer) for name, answer in _answers(service).items()}
     methods = {grpc_path(name): Method(handle, is_streaming=False) for name, handle in unary.items()}
-    methods[grpc_path("ModelInfer")] = Method(ModelInfer(service).answer, is_streaming=False, is_timed=True)
+    methods[grpc_path("ModelInfer")] = Method(
+        ModelInfer(service, None if direct is None else direct.templates).answer, is_streaming=False, is_timed=True, direct=direct
+    )
     methods[grpc_path("ModelStreamInfer")] = Method(ModelStreamInfer(service, streams).__call__, is_streaming=True)
     health = Health(service.server_view.status, streams, frozenset({GRPC_SERVICE}))
     methods[f"/{HEALTH}/Check"] = Method(health.check, is_streaming=False)

@@ -7,7 +7,6 @@ Source: gRPC over HTTP/2 (doc/PROTOCOL-HTTP2.md of grpc/grpc).
 
 import asyncio
 import base64
-import binascii
 import re
 import time
 import zlib
@@ -18,18 +17,17 @@ from urllib.parse import quote
 
 import grpc
 
+from dyorc.gateway.grpc.call_heads import CallHead
 from dyorc.gateway.grpc.inference_calls import EOF
 
 _HEAD_BYTES = 5
 _UNITS_S = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
-_RESERVED = frozenset({b"te", b"content-type", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding", b"grpc-message-type"})
 _WINDOW_BITS = {b"gzip": 31, b"deflate": 15}
 _PLAIN_ASCII = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 _BINARY = "-bin"
 
 Metadata = Sequence[tuple[str, str | bytes]]
-Headers = Sequence[tuple[bytes, bytes]]
 
 
 class CallError(Exception):
@@ -63,14 +61,17 @@ class Http2Call:
     """A call. Also the context that its handler gets.
 
     Args:
-        headers: Of the request.
+        head: What its headers say.
+        deadline_s: When it has to be answered, on the monotonic clock; None: at no time.
         max_message_bytes: The largest message that it may send.
         is_streaming: Whether its messages are read one by one, and held back by the client meanwhile.
     """
 
-    def __init__(self, stream: CallStream, headers: Headers, max_message_bytes: int, *, is_streaming: bool) -> None:
+    def __init__(
+        self, stream: CallStream, head: CallHead, deadline_s: float | None, max_message_bytes: int, *, is_streaming: bool
+    ) -> None:
         self._stream = stream
-        self._headers = headers
+        self._head = head
         self._max_message_bytes = max_message_bytes
         self._is_streaming = is_streaming
         self._buffer = bytearray()
@@ -78,16 +79,11 @@ class Http2Call:
         self._is_compressed = False
         self._messages: deque[bytes] = deque()
         self._num_unacknowledged = 0
-        self._arrived = asyncio.Event()
+        self._arrived: asyncio.Event | None = None  # set when more has come, if a handler waits for that
         self._is_over = False
-        self._encoding = b""
-        self.deadline_s: float | None = None
+        self._encoding = head.encoding
+        self.deadline_s = deadline_s
         self.trailing_metadata: Metadata = ()
-        for name, value in headers:
-            if name == b"grpc-timeout":
-                self.deadline_s = _deadline_s(value)
-            elif name == b"grpc-encoding" and value != b"identity":
-                self._encoding = value
 
     # From the connection
 
@@ -98,17 +94,26 @@ class Http2Call:
             CallError: If a message is too large, or cannot be decompressed.
         """
         self._num_unacknowledged += len(data)
-        self._buffer += data
-        while self._take_message():
-            pass
+        is_first = not self._buffer and self._num_expected < 0
+        if is_first and (message := whole_message(data, self._max_message_bytes)) is not None:
+            self._messages.append(message)
+        else:
+            self._buffer += data
+            while self._take_message():
+                pass
         if not (self._is_streaming and self._messages):
             self._acknowledge()
-        self._arrived.set()
+        self._wake_reader()
 
     def end(self) -> None:
         """Notes that no further message comes."""
         self._is_over = True
-        self._arrived.set()
+        self._wake_reader()
+
+    def ready_message(self) -> bytes | None:
+        """Returns the message of a unary call, which stays here; None if `only_message` fails."""
+        messages = self._messages
+        return messages[0] if len(messages) == 1 and not self._buffer and self._num_expected < 0 else None
 
     def only_message(self) -> bytes:
         """Returns the message of a unary call.
@@ -119,6 +124,10 @@ class Http2Call:
         if len(self._messages) != 1 or self._buffer or self._num_expected >= 0:
             raise CallError(grpc.StatusCode.INTERNAL, "the request has to be one whole message")
         return self._messages.popleft()
+
+    def _wake_reader(self) -> None:
+        if self._arrived is not None:
+            self._arrived.set()
 
     def _take_message(self) -> bool:
         if self._num_expected < 0:
@@ -165,17 +174,13 @@ class Http2Call:
 
     # What handlers use, as of grpc.aio's context
 
-    def invocation_metadata(self) -> list[tuple[str, str | bytes]]:
+    def invocation_metadata(self) -> Metadata:
         """Returns the metadata of the request."""
-        return [
-            (name.decode("latin-1"), _binary(value) if name.endswith(b"-bin") else value.decode("latin-1"))
-            for name, value in self._headers
-            if name[:1] != b":" and name not in _RESERVED
-        ]
+        return self._head.metadata
 
     def time_remaining(self) -> float | None:
         """Returns how long the call may still take, in seconds; None without a deadline."""
-        return None if self.deadline_s is None else max(0.0, self.deadline_s - time.monotonic())
+        return seconds_until(self.deadline_s)
 
     def set_trailing_metadata(self, metadata: Metadata) -> None:
         """Sets what follows a good answer."""
@@ -194,7 +199,7 @@ class Http2Call:
         while not self._messages:
             if self._is_over:
                 return EOF
-            self._arrived.clear()
+            self._arrived = asyncio.Event()
             await self._arrived.wait()
         message = self._messages.popleft()
         if not self._messages:
@@ -217,13 +222,20 @@ def trailers_of(code: grpc.StatusCode, details: str = "", metadata: Metadata = (
     return trailers
 
 
-def _binary(value: bytes) -> bytes:
-    try:
-        return base64.b64decode(value + b"=" * (-len(value) % 4))
-    except binascii.Error:
-        return b""
+def whole_message(data: bytes, max_bytes: int) -> bytes | None:
+    """Returns the message that some bytes are, as most are; None if they are something else, or compressed, or too long."""
+    size = len(data) - _HEAD_BYTES
+    if not 0 <= size <= max_bytes or data[0] or int.from_bytes(data[1:_HEAD_BYTES]) != size:
+        return None
+    return data[_HEAD_BYTES:]
 
 
-def _deadline_s(value: bytes) -> float | None:
-    match = _TIMEOUT.fullmatch(value)
+def deadline_s_of(timeout: bytes) -> float | None:
+    """Returns when a call that may take so long has to be answered, on the monotonic clock; None if that is no time."""
+    match = _TIMEOUT.fullmatch(timeout)
     return None if match is None else time.monotonic() + int(match[1]) * _UNITS_S[match[2].decode()]
+
+
+def seconds_until(deadline_s: float | None) -> float | None:
+    """Returns how long it is until then, at least 0; None without a deadline."""
+    return None if deadline_s is None else max(0.0, deadline_s - time.monotonic())

@@ -17,8 +17,11 @@ import ngh2
 import structlog
 
 from dyorc.config import GatewayConfig
+from dyorc.gateway.grpc.call_heads import CallHeadCache
+from dyorc.gateway.grpc.direct_calls import DirectModelInfer
 from dyorc.gateway.grpc.handlers import Method, all_methods
-from dyorc.gateway.grpc.http2_call import CallError, Headers, Http2Call, trailers_of
+from dyorc.gateway.grpc.http2_call import CallError
+from dyorc.gateway.grpc.http2_stream import RESPONSE, Http2Stream
 from dyorc.gateway.grpc.inference_calls import OpenStreams
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tls import refuse_open_address
@@ -34,15 +37,11 @@ _MAX_METADATA_BYTES = 16 * 2**10
 """Of one call; with more, it is refused."""
 _MAX_READ_METADATA_BYTES = 2**16
 """With more, the connection ends: what is not read leaves both ends with different tables of headers."""
-_FIELD_BYTES = 32
-"""What HTTP/2 counts for each field besides its name and value."""
 _MAX_UNSENT_BYTES = 2**20
 """A stream with more waits before its next message."""
 _MAX_IDLE_BYTES = 2**20
 """A client that sends more than this without a call, its data or reading as much, sends frames that cost others time."""
 _GREETING_S, _IDLE_S, _PING_S = 10.0, 600.0, 60.0
-_RESPONSE = ((b":status", b"200"), (b"content-type", b"application/grpc"))
-_OK = ((b"grpc-status", b"0"),)
 _NO_ERROR = 0
 _SETTINGS = {3: _MAX_STREAMS, 4: _STREAM_WINDOW_BYTES, 6: _MAX_METADATA_BYTES}
 _CONFIGURATION = ngh2.Configuration(auto_window_update=False, max_inbound_header_list_size=_MAX_READ_METADATA_BYTES)
@@ -64,7 +63,8 @@ class Http2Server:
         self._config = config
         self._is_port_shared = is_port_shared
         self._streams = OpenStreams()
-        self._methods = all_methods(service, self._streams)
+        self._methods = all_methods(service, self._streams, DirectModelInfer(service))
+        self._heads = CallHeadCache()
         self._connections: set[_Connection] = set()
         self._cut_off = LogThrottle(_log, "client_cut_off")
         self.address = ""
@@ -89,7 +89,7 @@ class Http2Server:
         return self
 
     def _connection(self) -> "_Connection":
-        return _Connection(self._methods, self._config, self._connections, self._cut_off)
+        return _Connection(self._methods, self._heads, self._config, self._connections, self._cut_off)
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.drain(self._config.drain_timeout_s)
@@ -100,11 +100,11 @@ class Http2Server:
         self._server.close()
         for connection in list(self._connections):
             connection.go_away()
-        tasks = [task for connection in self._connections for task in connection.tasks]
-        if tasks:
-            _, pending = await asyncio.wait(tasks, timeout=timeout_s)
-            for task in pending:
-                task.cancel()
+        calls = [end for connection in self._connections for end in connection.ends()]
+        if calls:
+            _, pending = await asyncio.wait(calls, timeout=timeout_s)
+            for call in pending:
+                call.cancel()
             await asyncio.gather(*pending, return_exceptions=True)
         for connection in list(self._connections):
             connection.close()
@@ -116,16 +116,18 @@ class _Connection(asyncio.Protocol):
     _transport: asyncio.Transport
 
     def __init__(
-        self, methods: dict[str, Method], config: GatewayConfig, all_connections: set["_Connection"], cut_off: LogThrottle
-    ) -> None:
+        self, methods: dict[str, Method], heads: CallHeadCache, config: GatewayConfig, all_connections: set["_Connection"],
+        cut_off: LogThrottle,
+    ) -> None:  # fmt: skip
         self._methods = methods
+        self._heads = heads
         self._config = config
         self._all = all_connections
         self._cut_off = cut_off
         self._loop = asyncio.get_running_loop()
         self._http2 = ngh2.Connection(ngh2.Role.SERVER, _CONFIGURATION)
-        self._calls: dict[int, _Stream] = {}
-        self._is_paused = self._is_due = self._is_pinged = self._is_greeted = False
+        self._calls: dict[int, Http2Stream] = {}
+        self._is_reading = self._is_paused = self._is_due = self._is_pinged = self._is_greeted = False
         self._heard_s = self._loop.time()
         self._num_idle_bytes = 0
         self._can_send = asyncio.Event()
@@ -142,10 +144,9 @@ class _Connection(asyncio.Protocol):
             ngh2.StreamClosed: lambda event: self._forget(event.stream_id),
         }
 
-    @property
-    def tasks(self) -> list[asyncio.Task[None]]:
-        """Those of its calls."""
-        return [stream.task for stream in self._calls.values() if stream.task is not None]
+    def ends(self) -> list[asyncio.Future[None]]:
+        """Returns for each call that is being answered what is done when it has been; cancelling that cancels the call."""
+        return [stream.end() for stream in self._calls.values() if stream.is_answering]
 
     # As a protocol
 
@@ -167,7 +168,7 @@ class _Connection(asyncio.Protocol):
             self._forget(stream_id)
 
     def data_received(self, data: bytes) -> None:
-        self._heard_s, self._is_pinged = self._loop.time(), False
+        self._heard_s, self._is_pinged, self._is_reading = self._loop.time(), False, True
         try:
             self._http2.receive_data(data)
             self._num_idle_bytes += len(data)
@@ -180,6 +181,8 @@ class _Connection(asyncio.Protocol):
                 self.flush()
             self._transport.close()
             return
+        finally:
+            self._is_reading = False
         self.flush()
         if self._num_idle_bytes > _MAX_IDLE_BYTES:
             _log.warning("http2_refused", error="a client sends frames without calls")
@@ -268,34 +271,25 @@ class _Connection(asyncio.Protocol):
     # Calls
 
     def _begin(self, event: Any) -> None:
-        stream_id, headers = event.stream_id, event.headers
+        stream_id, head = event.stream_id, self._heads.read(event.headers)
         self._num_idle_bytes = 0
         arrived_ns = time.monotonic_ns()
-        path = content_type = b""
-        num_bytes = 0
-        for name, value in headers:
-            num_bytes += len(name) + len(value) + _FIELD_BYTES
-            if name == b":path":
-                path = value
-            elif name == b"content-type":
-                content_type = value
-        if not content_type.startswith(b"application/grpc"):
+        if not head.is_grpc:
             self._http2.send_response(stream_id, [(b":status", b"415")], end_stream=True)
             return
-        if num_bytes > _MAX_METADATA_BYTES:
-            text = f"the metadata takes {num_bytes} bytes, expected at most {_MAX_METADATA_BYTES}"
+        if head.num_bytes > _MAX_METADATA_BYTES:
+            text = f"the metadata takes {head.num_bytes} bytes, expected at most {_MAX_METADATA_BYTES}"
             self.refuse(stream_id, CallError(grpc.StatusCode.RESOURCE_EXHAUSTED, text))
             return
-        if (method := self._methods.get(path.decode("latin-1"))) is None:
-            text = f"there is no method {path.decode('latin-1')}"
-            self.refuse(stream_id, CallError(grpc.StatusCode.UNIMPLEMENTED, text))
+        if (method := self._methods.get(head.path)) is None:
+            self.refuse(stream_id, CallError(grpc.StatusCode.UNIMPLEMENTED, f"there is no method {head.path}"))
             return
-        call_of = (self._http2, stream_id, method, arrived_ns, headers, self._config.max_request_bytes)
-        stream = self._calls[stream_id] = _Stream(self, *call_of)
-        if (left_s := stream.call.time_remaining()) is not None:
+        call_of = (self._http2, stream_id, method, arrived_ns, head, self._config.max_request_bytes)
+        stream = self._calls[stream_id] = Http2Stream(self, *call_of)
+        if (left_s := stream.time_remaining()) is not None:
             stream.timer = self._loop.call_later(left_s, self._expire, stream_id)
         if method.is_streaming:
-            stream.task = self._loop.create_task(stream.run())
+            stream.begin()
         if event.end_stream:
             self._end_input(stream_id)
 
@@ -307,23 +301,20 @@ class _Connection(asyncio.Protocol):
             self.acknowledge(len(event.data), event.stream_id)
             return
         try:
-            stream.call.feed(event.data)
-            if event.end_stream:
-                self._end_input(event.stream_id)
+            stream.receive(event.data, is_last=event.end_stream)
         except CallError as error:
-            self._forget(event.stream_id)
-            self.refuse(event.stream_id, error, has_begun=stream.has_begun)
+            self.give_up(event.stream_id, error)
 
     def _end_input(self, stream_id: int) -> None:
         if (stream := self._calls.get(stream_id)) is not None:
-            stream.call.end()
-            if stream.task is None:
-                stream.task = self._loop.create_task(stream.run())
+            stream.end_input()
 
     def acknowledge(self, num_bytes: int, stream_id: int) -> None:
         """Lets the client send so many more bytes."""
-        with contextlib.suppress(ngh2.NGH2Error):
+        try:  # `contextlib.suppress` would cost each call more than this
             self._http2.acknowledge_received_data(num_bytes, stream_id)
+        except ngh2.NGH2Error as error:  # the client has gone
+            _log.debug("not_acknowledged", error=str(error))
 
     def refuse(self, stream_id: int, error: CallError, *, has_begun: bool = False) -> None:
         """Ends a call with an error."""
@@ -331,7 +322,7 @@ class _Connection(asyncio.Protocol):
             if has_begun:
                 self._http2.send_trailers(stream_id, error.trailers)
             else:
-                self._http2.send_response(stream_id, [*_RESPONSE, *error.trailers], end_stream=True)
+                self._http2.send_response(stream_id, [*RESPONSE, *error.trailers], end_stream=True)
         self.flush_soon()
 
     def has(self, stream_id: int) -> bool:
@@ -340,89 +331,28 @@ class _Connection(asyncio.Protocol):
 
     def finish(self, stream_id: int) -> None:
         """Forgets a call that was answered."""
-        if (stream := self._calls.pop(stream_id, None)) is not None and stream.timer is not None:
-            stream.timer.cancel()
+        if (stream := self._calls.pop(stream_id, None)) is not None:
+            stream.finish()
+
+    def on_answered(self, stream_id: int) -> None:
+        """Sends an answer that is written as a whole, and forgets its call."""
+        self.finish(stream_id)
+        if not self._calls:
+            self.flush()
+        elif not self._is_reading:  # others may be answered in this turn as well; what is read ends with a flush
+            self.flush_soon()
 
     def _forget(self, stream_id: int) -> None:
-        """Forgets a call, and cancels its task."""
-        if (stream := self._calls.get(stream_id)) is not None:
-            self.finish(stream_id)
-            if stream.task is not None:
-                stream.task.cancel()
+        """Forgets a call, and cancels what answers it."""
+        if (stream := self._calls.pop(stream_id, None)) is not None:
+            stream.cancel()
             self._can_send.set()
 
-    def _expire(self, stream_id: int) -> None:
-        stream = self._calls[stream_id]
+    def give_up(self, stream_id: int, error: CallError) -> None:
+        """Ends a call with an error, and the work for it."""
+        has_begun = self._calls[stream_id].has_begun
         self._forget(stream_id)
-        self.refuse(stream_id, CallError(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"), has_begun=stream.has_begun)
+        self.refuse(stream_id, error, has_begun=has_begun)
 
-
-class _Stream:
-    """A call and its answer.
-
-    Attributes:
-        call: The call.
-        task: Runs its handler; None until its request is whole, if it is unary.
-        timer: Fires at its deadline.
-        has_begun: Whether the answer's headers are sent.
-    """
-
-    def __init__(
-        self, connection: _Connection, http2: ngh2.Connection, stream_id: int, method: Method, arrived_ns: int,
-        headers: Headers, max_message_bytes: int,
-    ) -> None:  # fmt: skip
-        self._connection = connection
-        self._http2 = http2
-        self._stream_id = stream_id
-        self._method = method
-        self._arrived_ns = arrived_ns
-        self.call = Http2Call(self, headers, max_message_bytes, is_streaming=method.is_streaming)
-        self.task: asyncio.Task[None] | None = None
-        self.timer: asyncio.TimerHandle | None = None
-        self.has_begun = False
-
-    def acknowledge(self, num_bytes: int) -> None:
-        self._connection.acknowledge(num_bytes, self._stream_id)
-
-    async def send_message(self, message: bytes) -> None:
-        self._send(message)
-        self._connection.flush_soon()
-        await self._connection.wait_for_room(self._stream_id)
-
-    async def run(self) -> None:
-        """Runs the call's handler and sends its answer. An error becomes a status."""
-        call, method = self.call, self._method
-        try:
-            if method.is_streaming:
-                await method.handle(call, call)
-            elif method.is_timed:
-                self._send(await method.handle(self._arrived_ns, call.only_message(), call))
-            else:
-                self._send(await method.handle(call.only_message(), call))
-            if not self.has_begun:
-                self._http2.send_response(self._stream_id, [*_RESPONSE, *trailers_of(grpc.StatusCode.OK)], end_stream=True)
-            else:
-                more = call.trailing_metadata
-                self._http2.send_trailers(self._stream_id, trailers_of(grpc.StatusCode.OK, "", more) if more else _OK)
-            self._connection.flush_soon()
-        except CallError as error:
-            self._connection.refuse(self._stream_id, error, has_begun=self.has_begun)
-        except ngh2.NGH2Error as error:  # the client has gone
-            _log.debug("answer_not_sent", error=str(error))
-        except asyncio.CancelledError:
-            if self._connection.has(self._stream_id):  # the server stops
-                self._connection.refuse(self._stream_id, CallError(grpc.StatusCode.CANCELLED, ""), has_begun=self.has_begun)
-            raise
-        except Exception as error:
-            _log.error("request_crashed", exc_info=error)
-            self._connection.refuse(
-                self._stream_id, CallError(grpc.StatusCode.UNKNOWN, "internal error"), has_begun=self.has_begun
-            )
-        finally:
-            self._connection.finish(self._stream_id)
-
-    def _send(self, message: bytes) -> None:
-        if not self.has_begun:
-            self.has_begun = True
-            self._http2.send_response(self._stream_id, _RESPONSE)
-        self._http2.send_data(self._stream_id, b"\0" + len(message).to_bytes(4) + message)
+    def _expire(self, stream_id: int) -> None:
+        self.give_up(stream_id, CallError(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"))

@@ -26,6 +26,7 @@ from dyorc.gateway.grpc.call_context import CallSender, check_in_time, limit_s_o
 from dyorc.gateway.grpc.decoding import decode_request, model_in, parse
 from dyorc.gateway.grpc.encoding import encode_empty_final, encode_part, encode_response, encode_stream_error
 from dyorc.gateway.grpc.grpc_errors import as_dyorc_error, refuse, text_of
+from dyorc.gateway.grpc.message_templates import MessageTemplateCache
 from dyorc.gateway.origins import Arrival, note_written, steps_of
 from dyorc.gateway.request_ids import Ids, headers_in_metadata, ids_in_metadata
 from dyorc.gateway.request_memory import RequestMemory
@@ -41,10 +42,12 @@ class ModelInfer:
 
     Args:
         service: Runs requests.
+        templates: Learns from the requests; None: nobody asks for what it learns.
     """
 
-    def __init__(self, service: InferenceService) -> None:
+    def __init__(self, service: InferenceService, templates: MessageTemplateCache | None = None) -> None:
         self._service = service
+        self._templates = templates
 
     async def answer(self, arrived_ns: int, message: bytes, context: Any) -> bytes:
         """Answers one request.
@@ -82,6 +85,8 @@ class ModelInfer:
         model = self._service.model(tenant, parsed.model_name, parsed.model_version or None, headers_in_metadata(context))
         with self._service.memory() as memory:
             request, _ = await decode_request(parsed, raws, model, memory, self._service.off_loop)
+            if self._templates is not None:
+                self._templates.add(model, parsed.model_version or None, message, request)
             origin = self._service.origins.of(request, arrival)
             answer = await self._service.infer(
                 ticket,

@@ -110,6 +110,11 @@ def wrap_streamed(parts: Sequence[Buffer]) -> list[Buffer]:
     return [_STREAMED_RESPONSE, _length(sum(map(len, parts))), *parts]
 
 
+def framed(parts: Sequence[Buffer]) -> list[Buffer]:
+    """Returns a message in parts as gRPC sends it: not compressed, its length in front."""
+    return [b"\0" + sum(map(len, parts)).to_bytes(4) + parts[0], *parts[1:]]
+
+
 def _length(number: int) -> bytes:
     digits = bytearray()
     while number > 127:

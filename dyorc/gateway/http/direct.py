@@ -245,7 +245,7 @@ class DirectRequest:
             template = self._template = templates.find(model, body[:json_bytes], len(body))
             if template is not None:
                 self._request = template.request
-                return template.arrays(body)
+                return template.layout.arrays(body)
         memory = self._memory = self._inference.service.memory()
         request = self._request = decode_request(body, json_bytes, model, memory)
         if request.request_id:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from math import inf
 from typing import Any
 
+from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import StaticValue
 from dyorc.core.arrays import Array, apply_views
 from dyorc.core.tensor import DType, Index, TensorRef
@@ -180,12 +181,10 @@ class JournalReader:
 
     def _decision(self, point: BranchPoint, run: int, *, is_ahead: bool) -> HistoryDecision:
         decision = point.decision
-        ref = decision.ref
-        fields = range(len(ref.outputs.tensors)) if ref.field is None else (ref.field,)
         return HistoryDecision(
             str(decision.site),
             decision.kind.value,
-            self._tensors([Argument(ref.future, field, ref.views) for field in fields]),
+            self._tensors([argument for ref in decision.refs for argument in _arguments_of(ref)]),
             text_of_outcome(point.outcome) if point.error is None else f"an error: {bounded(str(point.error))}",
             run,
             is_ahead,
@@ -329,6 +328,12 @@ def _refusal(calls: Iterable[Call]) -> str:
             name = call.callee.own_name or call.callee.name
             return f"a call of {name!r} failed for another reason than its program: {error.code}"
     return ""
+
+
+def _arguments_of(ref: Ref) -> list[Argument]:
+    """Returns the tensors of a Ref."""
+    fields = range(len(ref.outputs.tensors)) if ref.field is None else (ref.field,)
+    return [Argument(ref.future, field, ref.views) for field in fields]
 
 
 def _has_run(call: Call) -> bool:

@@ -1,6 +1,7 @@
 """`Ref`: what a workflow may do with a value that has not been computed."""
 
 import copy
+from collections.abc import Callable
 from typing import Any, TypedDict
 
 import numpy as np
@@ -64,10 +65,17 @@ def test_a_ref_can_be_copied() -> None:
     assert copy.copy(ref_to(Named)).outputs.names == ("boxes", "scores")
 
 
-@pytest.mark.parametrize("make", [dyorc.when, dyorc.choose, dyorc.gather])
-def test_decisions_look_at_refs_only(make: object) -> None:
-    with pytest.raises(TypeError, match="got list"):
-        make([1, 2])
+@pytest.mark.parametrize(
+    ("make", "subject", "instead"),
+    [
+        (dyorc.when, 1, "a Ref or a list of Refs, got int"),
+        (dyorc.choose, [1, 2], "a list of Refs, got int at index 0"),
+        (dyorc.gather, [1, 2], r"got list; pass a list as dyorc.gather\(\*list\)"),
+    ],
+)
+def test_decisions_look_at_refs_only(make: Callable[[Any], Any], subject: Any, instead: str) -> None:
+    with pytest.raises(TypeError, match=instead):
+        make(subject)
 
 
 def test_what_reads_a_stream_is_named_where_it_is_used_as_a_value() -> None:

@@ -108,6 +108,7 @@ def test_rates_are_what_was_counted_between_samples() -> None:
     ("seconds", "times_s", "expected"),
     [
         pytest.param((0, 1, 1, 2), (1.0, 2.0, 2.6, 3.0), [0, 10, 10], id="twice in a second, since the clock was set back"),
+        pytest.param((0, 1, 1, 2), (1.0, 2.0, 2.001, 3.0), [0, 10, 10], id="twice in a second, since a timer was early"),
         pytest.param((0, 1, 2, 3), (1.0, 2.9, 3.0, 4.0), [0, 10, None, 10], id="late, and soon after that"),
     ],
 )

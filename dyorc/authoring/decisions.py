@@ -129,18 +129,18 @@ class Decision:
             outcomes.append(self._outcome(value, workflow))
         return Outcomes(outcomes)
 
-    def mistake(self, workflow: str, what: str, site: DecisionSite | None = None) -> WorkflowError:
+    def mistake(self, workflow: str, text: str, site: DecisionSite | None = None) -> WorkflowError:
         """Returns the error of a function that raised, or returned something that is no outcome: with the workflow, the value's
         index if there are several, and the line.
 
         Args:
-            what: What the function did.
+            text: What the function did.
             site: The line, if it is another than the decision's own.
         """
         function = "predicate" if self.kind is _WHEN else "key"
         index = "" if self.is_single else f" (for the value at index {self.at})"
         owner = f"workflow {workflow!r}: " if workflow else ""
-        return WorkflowError(f"{owner}the {function} of a decision {what}{index} ({site or self.site})")
+        return WorkflowError(f"{owner}the {function} of a decision {text}{index} ({site or self.site})")
 
     def _outcome(self, value: Any, workflow: str) -> Hashable:
         outcome = self.function(value)

@@ -105,8 +105,8 @@ class BranchPoint:
             except StepInterrupted:
                 raise
             except BaseException as error:
-                what = f"raised {type_name(error)}: {text_of(error)}"
-                self.error = self.decision.mistake(workflow, what, self._place_of(error))
+                text = f"raised {type_name(error)}: {text_of(error)}"
+                self.error = self.decision.mistake(workflow, text, self._place_of(error))
             finally:
                 current_recorder.reset(token)
         if self.error is not None:

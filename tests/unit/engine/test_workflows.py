@@ -147,7 +147,9 @@ async def view_out_of_range(x: Vector) -> Vector:
 
 
 def test_a_view_that_does_not_fit_fails_the_call_with_both_shapes(world: World) -> None:
-    with pytest.raises(ProgramError, match=r"called program 'add' with inputs that do not fit.*'y' has size 0 in dimension 0, expected 2"):
+    with pytest.raises(
+        ProgramError, match=r"called program 'add' with inputs that do not fit.*'y' has size 0 in dimension 0, expected 2"
+    ):
         run(world, view_out_of_range, [0, 0])
 
 

@@ -156,8 +156,8 @@ _GOOD = {
     b":method": b"POST", b":scheme": b"http", b":path": b"/inference.GRPCInferenceService/ServerLive", b":authority": b"x",
     b"content-type": b"application/grpc", b"te": b"trailers",
 }  # fmt: skip
-_LIVE = {":status": "200", "grpc-status": "0"}
-_RESET = {"reset": 2}
+_LIVE: dict[str, object] = {":status": "200", "grpc-status": "0"}
+_RESET: dict[str, object] = {"reset": 2}
 
 
 def _unread(name: str) -> dict[str, object]:

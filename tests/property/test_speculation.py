@@ -72,11 +72,12 @@ class Foreteller:
 
 def outcome_of(decision: Decision) -> tuple[Outcome] | None:
     """Returns what a decision will be, in a tuple; None if that cannot be known."""
-    value = value_of(decision.ref.future)
+    (ref,) = decision.refs  # a decision about several is never guessed
+    value = value_of(ref.future)
     if value is None:
         return None
     array = np.array(value, np.float32)
-    return (decision.decide(as_value(apply_views(array, decision.ref.views) if decision.ref.views else array)),)
+    return (decision.decide([as_value(apply_views(array, ref.views) if ref.views else array)]),)
 
 
 def value_of(future: Future) -> Numbers | None:

@@ -277,6 +277,8 @@ class Request:
         keeping: Those of its pinned futures that keep residents.
         release_residents_at: When there are more of these than this, unneeded residents are searched for.
         yielding: Its calls and tasks that yield to a workflow and have not ended.
+        awaiting_place: Those of these calls that were queued, or that something began to wait for while they were, by program: each
+            call that still is queued and awaited is among them, and perhaps others.
         restoring: Its futures whose tensors were lost and are being made again.
         num_calls: Calls and tasks that it made for certain.
         num_guessed: Calls and tasks on branches that are guesses.
@@ -292,7 +294,7 @@ class Request:
     """
 
     __slots__ = (
-        "arrived_ns", "context", "failed_effects", "has_effects", "has_stored", "is_answered", "is_untaken", "keeping",
+        "arrived_ns", "awaiting_place", "context", "failed_effects", "has_effects", "has_stored", "is_answered", "is_untaken", "keeping",
         "may_rebuild", "num_answers", "num_calls", "num_effects", "num_guessed", "pinned", "raised", "release_at",
         "release_residents_at",
         "request_id", "restoring", "root", "waits_for_effects", "yielding",
@@ -320,12 +322,24 @@ class Request:
         self.num_answers = 0
         self.may_rebuild = True
         self.yielding: dict[Entry, None] = {}
+        self.awaiting_place: dict[str, dict[Call, None]] = {}
 
     def add_effect(self) -> None:
         """Counts a call or a task that must run even if its result is not needed."""
         self.num_effects += 1
         self.has_effects = True
         self.context.can_be_dropped = False
+
+    def await_place(self, call: Call) -> None:
+        """Notes that one of its calls that yield has been queued, or that something waits for it while it is."""
+        if call in self.yielding:
+            self.awaiting_place.setdefault(call.callee.name, {})[call] = None
+
+    def end_yielding(self, entry: Entry) -> None:
+        """Forgets a call or task that yields, because it has ended."""
+        self.yielding.pop(entry, None)
+        if isinstance(entry, Call) and (calls := self.awaiting_place.get(entry.callee.name)):
+            calls.pop(entry, None)
 
     def unreported_failures(self) -> list[tuple[Entry, DyOrcError]]:
         """Returns the effects whose failure is unreported: the error neither is the request's own, nor was it raised in a

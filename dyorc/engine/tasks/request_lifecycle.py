@@ -264,6 +264,7 @@ class RequestLifecycle:
             # stream the producer of the rest.
             self._endings.abandon(root)
             request.yielding.clear()
+            request.awaiting_place.clear()
             request.failed_effects = []
             request.raised = []  # its tasks refer to the request: only the garbage collector would find them
         if request.restoring:

@@ -223,7 +223,7 @@ class TaskRunner:
         elif request.has_stored:
             self._release.drop_arguments(entry, request)
         if entry.parts is not None:
-            request.yielding.pop(entry, None)
+            request.end_yielding(entry)
         if entry is request.root:
             self.answering.root_ended(request)
         elif request.num_effects:

@@ -26,6 +26,7 @@ CHECKS: tuple[Callable[[Engine], None], ...] = (
     tasks.nothing_is_left_undone,
     tasks.requests_can_progress,
     tasks.awaited_places_are_known,
+    tasks.unread_parts_are_known,
     tasks.paths_follow_branches,
     tasks.certainty_agrees,
     tasks.effects_are_certain,

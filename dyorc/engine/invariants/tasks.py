@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from math import inf
 
 from dyorc.core.tensor import DType
 from dyorc.engine.engine import Engine
@@ -80,6 +81,15 @@ def awaited_places_are_known(engine: Engine) -> None:
             raise InvariantError(f"request {request.request_id} waits for places of {awaited}, knows of {known}")
         if any(call.callee.name != name for name, calls in request.awaiting_place.items() for call in calls):
             raise InvariantError(f"request {request.request_id} keeps calls under the name of another program")
+
+
+def unread_parts_are_known(engine: Engine) -> None:
+    """A request knows of all parts that nothing can read and that have not ended; all that it knows come still."""
+    for request in requests(engine):
+        yielded = {entry.parts for entry in request.yielding if entry.parts is not None}
+        unread = {parts for parts in yielded if not (parts.is_unbounded or parts.taken_by or parts.first_held < inf)}
+        if not unread <= set(request.maybe_unread) <= yielded:
+            raise InvariantError(f"request {request.request_id}: unread are {unread}, known are {set(request.maybe_unread)}")
 
 
 def paths_follow_branches(engine: Engine) -> None:

@@ -310,14 +310,14 @@ class TaskRunner:
         if isinstance(callee, Workflow):
             task = Task(request, callee, arguments, statics, segment)
             if task.parts is not None:
-                request.yielding[task] = None
+                request.begin_yielding(task, task.parts)
             return task
         call = Call(callee, arguments, statics, segment)
         if callee.signature.outputs.has_residents:
             call.future.resident_holds = {at: object() for at in callee.signature.outputs.residents}
         if callee.is_streaming:
             call.parts = PartList(call)
-            request.yielding[call] = None
+            request.begin_yielding(call, call.parts)
         return call
 
     def make_entries(

@@ -114,7 +114,8 @@ class StreamReader:
     """One loop over a stream, from its start. It does not refer to the Stream: what it has passed, it cannot read again.
 
     Args:
-        parts: The engine's place for the parts. If it has a method `open_place`, that returns the loop's `ReadingPlace`, given its hold.
+        parts: The engine's place for the parts. If it has a method `open_place`, that takes the loop's hold, and returns its
+            `ReadingPlace`.
         outputs: How the value of one part is grouped.
     """
 

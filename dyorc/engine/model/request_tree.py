@@ -278,8 +278,8 @@ class Request:
         release_residents_at: When there are more of these than this, unneeded residents are searched for.
         yielding: Its calls and tasks that yield to a workflow and have not ended, numbered in their order.
         maybe_unread: Those of their parts that lost a reader: each that nothing can read is among them.
-        awaiting_place: Those of these calls that were queued, or that something began to wait for while they were, by program: each
-            call that still is queued and awaited is among them, and perhaps others.
+        awaiting_place: Those of these calls that were queued, or awaited while they were, by program: each that still is both is
+            among them, and perhaps others.
         restoring: Its futures whose tensors were lost and are being made again.
         num_calls: Calls and tasks that it made for certain.
         num_guessed: Calls and tasks on branches that are guesses.
@@ -295,10 +295,10 @@ class Request:
     """
 
     __slots__ = (
-        "_num_yielding", "arrived_ns", "awaiting_place", "context", "failed_effects", "has_effects", "has_stored", "is_answered", "is_untaken", "keeping",
-        "may_rebuild", "maybe_unread", "num_answers", "num_calls", "num_effects", "num_guessed", "pinned", "raised", "release_at",
-        "release_residents_at",
-        "request_id", "restoring", "root", "waits_for_effects", "yielding",
+        "_num_yielding", "arrived_ns", "awaiting_place", "context", "failed_effects", "has_effects", "has_stored",
+        "is_answered", "is_untaken", "keeping", "may_rebuild", "maybe_unread", "num_answers", "num_calls", "num_effects",
+        "num_guessed", "pinned", "raised", "release_at", "release_residents_at", "request_id", "restoring", "root",
+        "waits_for_effects", "yielding",
     )  # fmt: skip
 
     def __init__(self, request_id: int, context: RequestContext, arrived_ns: int) -> None:

@@ -152,7 +152,9 @@ def test_no_item_costs_more_among_many(asked: dyorc.Workflow, is_storing: bool, 
 
 def num_lines(asked: dyorc.Workflow, number: int, is_storing: bool, monkeypatch: pytest.MonkeyPatch) -> int:
     """Returns how many lines of the package run while a request is handled."""
-    world = World(PROGRAMS, EngineConfig(speculation=SpeculationConfig(enabled=False)), is_storing)
+    # With one part ahead of what was read, calls wait to be read and keep their places.
+    config = EngineConfig(speculation=SpeculationConfig(enabled=False), max_untaken_parts=1)
+    world = World(PROGRAMS, config, is_storing)
     for program in PROGRAMS:
         world.join(program, process="one" if program.group else "")
     counted = 0

@@ -72,7 +72,8 @@ class EngineConfig(_Section):
     max_load_failures: int = Field(default=3, ge=1)
     """After this many failed loads in a row, a program's waiting calls fail with its error."""
     max_steps_per_turn: int = Field(default=256, ge=1)
-    """Steps that the workflows of one request may take before the engine turns to everything else, deadlines included."""
+    """Steps that the workflows of one request may take before the engine turns to everything else, deadlines included. An eighth
+    of it is each request's in any case; what they take beyond that is twice this for all together, the oldest first."""
     step_warning_s: float = Field(default=0.05, gt=0)
     """A workflow's own code that runs longer without awaiting anything is logged: all requests wait for it."""
     step_limit_s: float = Field(default=5.0, gt=0)

@@ -50,6 +50,7 @@ class FakeBackend:
         seen: The terms of all requests, in order.
         now: What it says of what it is doing.
         scaled: How many replicas were asked for, warm and parked, by program.
+        default_timeout_s: The time limit of requests that name none.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class FakeBackend:
         self.seen: list[Terms] = []
         self.now = Levels()
         self.scaled: dict[str, tuple[int | None, int | None]] = {}
+        self.default_timeout_s = 300.0
         self._answer = answer
         self._make_parts = stream or self._one_by_one
 

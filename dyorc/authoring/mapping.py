@@ -24,7 +24,7 @@ def map_calls(callee: Program | Workflow, /, *items: Iterable[Any], **shared: An
     Args:
         items: A Ref, an array or another value for each call. An array gives its rows. With several iterables, a call gets one
             item of each, and they have to be equally long.
-        shared: Arguments that all calls get, by name.
+        shared: Arguments that all calls get, by name, as they are: a list or an array is not split.
 
     Returns:
         For each item a `Ref`, in their order; a `Stream`, if the callee yields.

@@ -42,10 +42,12 @@ def _follow(client: "Client", console: Console, url: str, interval_s: float) -> 
         while True:
             time.sleep(interval_s)
             try:
-                now, before = client.live(), now
+                latest = client.live()
             except (CapacityError, DeadlineError, TransportError) as error:  # that may pass
                 shown.update(Text(f"{url}: {error}", style="red"), refresh=True)
             else:
+                if latest["at_s"] != now["at_s"]:  # otherwise the server has given the same moment again
+                    now, before = latest, now
                 shown.update(tables(now, before), refresh=True)
 
 

@@ -50,6 +50,11 @@ class GroupsBackend:
         for backend in backends:
             backend.offers.watch(self._offer)
 
+    @property
+    def default_timeout_s(self) -> float:
+        """The longest of all groups' limits."""
+        return max([backend.default_timeout_s for backend in self._backends])
+
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             self._patient_until_s = time.monotonic() + self._patience_s

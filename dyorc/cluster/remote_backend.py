@@ -109,6 +109,7 @@ class RemoteBackend:
 
     Attributes:
         offers: The group's offers.
+        default_timeout_s: The time limit of requests that name none, as the leader says.
         tensors: As given.
         status: The states of the group's programs.
         control: Changes what is deployed there, and how many replicas there are.
@@ -133,7 +134,7 @@ class RemoteBackend:
         self._numbers = count(1 + packing.next_number_range())
         self._connection: OrchestratorConnection | None = None
         self._generation = 0
-        self._default_timeout_s = 300.0
+        self.default_timeout_s = 300.0
         self._refreshed = Refreshed(0, {}, {}, {}, {})
         self._refreshes: dict[int, asyncio.Future[None]] = {}
         self._logs: LogsConfig | None = None
@@ -180,7 +181,7 @@ class RemoteBackend:
         refs = self.tensors.keep_all(submission.inputs, submission.body)
         request_id = next(self._numbers)
         now_ns = time.monotonic_ns()
-        deadline_ns = submission.terms.deadline_ns or now_ns + int(self._default_timeout_s * 1e9)
+        deadline_ns = submission.terms.deadline_ns or now_ns + int(self.default_timeout_s * 1e9)
         in_flight = RequestInFlight(receiver, InputsIdentity("", (), ()), RecordedRequest.begin(request_id, submission), stream)
         self._answers.open(request_id, in_flight)
         pending = self._pending[request_id] = PendingRequest(submission, in_flight, refs, deadline_ns)
@@ -374,7 +375,7 @@ class RemoteBackend:
         self.fence = fence
         self._connection = connection
         self._generation += 1
-        self._default_timeout_s = default_timeout_s
+        self.default_timeout_s = default_timeout_s
         if self._logs is not None:
             self.set_logs(self._logs)
         self._unreached.end()

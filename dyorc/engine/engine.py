@@ -48,6 +48,7 @@ from dyorc.engine.scheduling.scheduler import Scheduler
 from dyorc.engine.tallies import EffectsGivenUp, ModelStatistics
 from dyorc.engine.tasks.task_runner import TaskRunner
 from dyorc.engine.timers import Timer, TimerKind
+from dyorc.engine.turn import StepLimits
 from dyorc.errors import CapacityError, DeadlineError, DyOrcError, RequestCancelledError
 
 NS_PER_S = 1_000_000_000
@@ -83,6 +84,7 @@ class Engine:
             if deployed.setdefault(program.name, program) is not program:
                 raise ValueError(f"two programs are named {program.name!r}")
         self.config = config
+        self._step_limits = StepLimits(config.max_steps_per_turn)
         self._host = host or Host()
         self.speculator = Speculator(config.speculation, predictor, self._host.statistics)
         context = EngineContext(config, self.speculator, self._host, call_placer(config))
@@ -108,7 +110,7 @@ class Engine:
             Actions, to be carried out in order.
         """
         turn = self.turn
-        turn.begin(now_ns, self.config.max_steps_per_turn)
+        turn.begin(now_ns, self._step_limits)
         for event in events:
             self._apply(event)
         for timer in self.timers.pop_due(now_ns):

@@ -5,7 +5,7 @@ The engine counts into `EngineStatistics`, which the shell keeps: an engine that
 
 from collections.abc import Sequence
 
-from dyorc.engine.estimators import Histogram
+from dyorc.engine.estimators import LATENCY_BOUNDS_NS, Histogram
 from dyorc.engine.tallies import BatchTally, ModelStatistics, Tally
 
 
@@ -115,7 +115,7 @@ class ModelRecord:
         self.name = name
         self.failures: dict[str, int] = {}
         self.effect_failures: dict[str, int] = {}
-        self.latency, self.waits = Histogram(), Histogram()
+        self.latency, self.waits = Histogram(LATENCY_BOUNDS_NS), Histogram()
         self.reasons: dict[str, int] = {}
         self.guesses, self.holds = GuessCounts(), HoldCounts()
         self.num_replays = self.num_evicted = self.num_rebuilt = 0

@@ -89,6 +89,29 @@ CallEnd: TypeAlias = (
 )
 
 
+class StepLimits:
+    """How many steps requests may take in a turn before the rest waits for the next.
+
+    All progress a little in each turn. What is left goes to the oldest requests: if all wide requests went on equally, each would
+    be as late as the last of them, and turns would last the longer the more there are.
+
+    Args:
+        max_steps: Of one request.
+
+    Attributes:
+        per_request: Of one request.
+        any_case: Of each request, however many there are.
+        shared: Of all requests together, beyond that.
+    """
+
+    __slots__ = ("any_case", "per_request", "shared")
+
+    def __init__(self, max_steps: int) -> None:
+        self.per_request = max_steps
+        self.any_case = max(1, max_steps // 8)
+        self.shared = 2 * max_steps
+
+
 class Turn:
     """Everything that must be empty before `Engine.handle` returns, and the time of the turn.
 
@@ -104,6 +127,7 @@ class Turn:
             checked and queued together, whichever tasks made them.
         resumed: Lists of parts whose producers may go on, because they were read further.
         num_steps: How many steps each request has taken in this turn.
+        num_shared: How many of them were beyond the steps that each request may take in any case (`StepLimits`).
         postponed: Waiters that continue in the next turn, because their request has used up its share of this one. Only this list
             may have entries when the turn ends.
         restorations: Restorations that have to be started or ended.
@@ -117,8 +141,8 @@ class Turn:
     """
 
     __slots__ = (
-        "actions", "ended", "harmless", "issued", "now_ns", "num_steps", "parked", "passed", "postponed", "queued", "ready",
-        "releasable", "restorations", "restored", "resumed", "runnable", "settled", "swept", "touched",
+        "actions", "ended", "harmless", "issued", "now_ns", "num_shared", "num_steps", "parked", "passed", "postponed",
+        "queued", "ready", "releasable", "restorations", "restored", "resumed", "runnable", "settled", "swept", "touched",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -132,6 +156,7 @@ class Turn:
         self.issued: list[Call] = []
         self.resumed: deque[PartList] = deque()
         self.num_steps: dict[Request, int] = {}
+        self.num_shared = 0
         self.postponed: dict[Request, list[Waiter]] = {}
         self.restorations: deque[Restoration] = deque()
         self.swept: dict[Request, None] = {}
@@ -142,16 +167,20 @@ class Turn:
         self.queued: list[Call] = []
         self.harmless: list[RequestContext] = []
 
-    def begin(self, now_ns: int, max_steps: int) -> None:
+    def begin(self, now_ns: int, limits: "StepLimits") -> None:
         """Begins another turn with waiters that earlier ones postponed, of each request as many as it may step in a turn."""
         self.now_ns = now_ns
         if not self.postponed:
             return
         postponed, self.postponed = self.postponed, {}
-        for request, waiters in postponed.items():
-            self.runnable.extend(waiters[:max_steps])
-            if len(waiters) > max_steps:
-                self.postponed[request] = waiters[max_steps:]
+        num_left = limits.shared
+        for request in sorted(postponed, key=lambda request: request.context.order):
+            waiters = postponed[request]
+            number = min(len(waiters), limits.per_request, limits.any_case + num_left)
+            num_left -= max(0, number - limits.any_case)
+            self.runnable.extend(waiters[:number])
+            if len(waiters) > number:
+                self.postponed[request] = waiters[number:]
             self.releasable[request] = None  # none of its tensors were released while these waited
 
     def has_work(self) -> bool:
@@ -175,6 +204,7 @@ class Turn:
 
     def finish(self) -> list[Action]:
         """Returns the actions of the turn and clears them."""
+        self.num_shared = 0
         self.num_steps.clear()  # it would keep requests alive that have ended
         self.parked.clear()
         actions, self.actions = self.actions, []

@@ -52,6 +52,11 @@ class Backend(Protocol):
         ...
 
     @property
+    def default_timeout_s(self) -> float:
+        """The time limit of requests that name none."""
+        ...
+
+    @property
     def tensors(self) -> BodyMemory:
         """Memory for requests."""
         ...

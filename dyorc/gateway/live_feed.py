@@ -23,6 +23,7 @@ from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.live_report import BatchCounts, CellReport, RetainedCounts, Snapshot, snapshot_of, sum_batches
 from dyorc.gateway.service import InferenceService
 from dyorc.system.log_throttle import LogThrottle
+from dyorc.system.wall_clock import wait_for_period
 from dyorc.telemetry.graph_weights import GraphWeights
 from dyorc.telemetry.series import History, SeriesWindow
 from dyorc.telemetry.workflow_graph import WINDOW_S, WorkflowGraphs
@@ -90,7 +91,7 @@ class LiveFeed:
 
     async def now(self) -> Snapshot:
         """Returns the state of the whole server, at most a second old. Concurrent callers share the answer."""
-        if self._latest is not None and time.time() - self._latest.at_s < self._period_s:
+        if self._latest is not None and abs(time.time() - self._latest.at_s) < self._period_s:  # a clock may be set back
             return self._latest
         if self._snapshot_task is None or self._snapshot_task.done():
             self._snapshot_task = asyncio.create_task(self._take())
@@ -183,7 +184,7 @@ class LiveFeed:
             except Exception as error:
                 failing.report(exc_info=error)  # the next may succeed
             self._publish()
-            await asyncio.sleep(self._until_next(_LISTENERS_AT_RATIO))
+            await wait_for_period(self._period_s, _LISTENERS_AT_RATIO * self._period_s)
 
     def _publish(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
@@ -235,17 +236,13 @@ class LiveFeed:
     async def _sample_forever(self) -> None:
         failing = LogThrottle(_log, "sample_failed", is_error=True)
         while True:
-            await asyncio.sleep(self._until_next(0.0))
+            await wait_for_period(self._period_s)
             try:
                 await self._service.backend.refresh()
-                self._history.sample(self._service.backend.levels(), round(time.time()), time.monotonic_ns())
+                self._history.sample(self._service.backend.levels(), int(time.time()), time.monotonic_ns())
                 self.graphs.keep(self._service.catalog.tallies)
             except Exception as error:
                 failing.report(exc_info=error)
-
-    def _until_next(self, offset_ratio: float) -> float:
-        """Returns the seconds until the next whole period, and that part of one more."""
-        return self._period_s - (time.time() - offset_ratio * self._period_s) % self._period_s
 
 
 def _counted(counted: Mapping[str, Any] | None) -> RetainedCounts:

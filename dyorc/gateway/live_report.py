@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from dyorc.engine.estimators import DURATION_BOUNDS_NS
+from dyorc.engine.estimators import LATENCY_BOUNDS_NS
 from dyorc.gateway.server_view import add_up_reports
 from dyorc.gateway.tenants import Tenant
 from dyorc.models.status import ProgramStatus
@@ -152,8 +152,8 @@ def _workflows(
             "refused_total": refused.get(name, 0),
             "requests_per_s": round(rate.get("requests_per_s", 0.0), 3),
             "failed_per_s": round(rate.get("failed_per_s", 0.0), 3),
-            "p50_ms": quantile_ms(DURATION_BOUNDS_NS, latencies.get(name, ()), 0.5),
-            "p99_ms": quantile_ms(DURATION_BOUNDS_NS, latencies.get(name, ()), 0.99),
+            "p50_ms": quantile_ms(LATENCY_BOUNDS_NS, latencies.get(name, ()), 0.5),
+            "p99_ms": quantile_ms(LATENCY_BOUNDS_NS, latencies.get(name, ()), 0.99),
             "in_flight": workflow.in_flight,
         }
     return values

@@ -288,6 +288,9 @@ class InferenceService:
             limit_s = timeout_s  # checked when the request arrived
         elif self.shedding is not None and ticket.arrived_ns is not None:
             self.shedding.check_once_read(ticket.arrived_ns, limit_s)
+        if limit_s is None and ticket.arrived_ns is not None and self.shedding is not None and self.shedding.is_behind:
+            limit_s = self.backend.default_timeout_s  # counted from its first byte: under load, much of it may have passed
+            self.shedding.check_once_read(ticket.arrived_ns, limit_s)
         return ticket.terms(timeout_s=limit_s, priority=request.priority or priority)
 
     def check_answer(self, model: Model, arrays: Sequence[Array]) -> None:

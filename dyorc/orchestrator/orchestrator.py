@@ -169,6 +169,11 @@ class Orchestrator:
         """The models that it runs."""
         return self._registry.offers
 
+    @property
+    def default_timeout_s(self) -> float:
+        """The time limit of requests that name none."""
+        return self._engine.config.request_timeout_s
+
     async def refresh(self) -> None:
         """Does nothing: everything here is always up to date."""
 

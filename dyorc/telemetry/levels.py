@@ -92,7 +92,7 @@ class WorkflowLevels(msgspec.Struct, frozen=True, kw_only=True):
         in_flight: How many have not been answered.
         num_ended: How many have succeeded or failed so far.
         num_failed: How many have failed so far.
-        latency: How many have succeeded so far, by duration (`dyorc.engine.estimators.DURATION_BOUNDS_NS`); empty if
+        latency: How many have succeeded so far, by duration (`dyorc.engine.estimators.LATENCY_BOUNDS_NS`); empty if
             none has.
     """
 

@@ -1,7 +1,7 @@
 """The recent past of a process's programs and workflows, for a page that has just been opened: once a second, a few numbers each.
 
 The last 10 minutes are kept second by second, the last 24 hours minute by minute, in arrays that never grow: 65 KB for a program,
-41 KB for a workflow. On the event loop's thread.
+41 KB for a workflow; and of a workflow, the last 10 s of its histogram, another 30 KB. On the event loop's thread.
 """
 
 import math
@@ -13,7 +13,7 @@ from operator import add
 
 import msgspec
 
-from dyorc.engine.estimators import DURATION_BOUNDS_NS
+from dyorc.engine.estimators import LATENCY_BOUNDS_NS
 from dyorc.telemetry.levels import Levels, ProgramLevels, WorkflowLevels, combine
 
 WINDOW_S = 10
@@ -72,6 +72,8 @@ _MINUTE_S = 60
 MAX_WINDOW_S = NUM_MINUTES * _MINUTE_S
 _RATE_WINDOW_S = 5
 """A rate is the mean over as many seconds: long enough to be read, short enough to be called now."""
+_MIN_ELAPSED_S = 0.5
+"""A few requests in a millisecond are no rate. Rows count alike in means, so none may cover much less time than a second."""
 
 PROGRAM_COLUMNS = (
     "calls_per_s", "forecast_per_s", "num_queued", "num_running", "num_warm", "num_parked", "num_starting", "num_wanted",
@@ -202,16 +204,22 @@ class History:
         self._recent: dict[str, RecentCounts] = {}
         self._before = Levels()
         self._before_ns = 0
+        self._second = -1
 
     def sample(self, levels: Levels, second: int, now_ns: int) -> None:
         """Adds how everything is now. Rates are what was counted since the last sample.
+
+        A sample of the same second as the last, or soon after it, is left out: the next covers its time, too. So every count is
+        in exactly one row.
 
         Args:
             second: Unix time, in whole seconds.
             now_ns: The monotonic clock.
         """
         elapsed_s = (now_ns - self._before_ns) / 1e9 if self._before_ns else math.inf
-        before, self._before, self._before_ns = self._before, levels, now_ns
+        if second == self._second or elapsed_s < _MIN_ELAPSED_S:
+            return
+        before, self._before, self._before_ns, self._second = self._before, levels, now_ns, second
         for name, program in levels.programs.items():
             row = _program_row(program, before.programs.get(name, program), elapsed_s)
             _series(self.programs, name, PROGRAM_COLUMNS).put(second, row)
@@ -230,7 +238,7 @@ class History:
                     del self.latencies[name], self._recent[name]
 
     def _recent_latency(self, name: str, workflow: WorkflowLevels) -> list[int]:
-        counts = workflow.latency or [0] * (len(DURATION_BOUNDS_NS) + 1)
+        counts = workflow.latency or [0] * (len(LATENCY_BOUNDS_NS) + 1)
         recent = self._recent.get(name)
         if recent is None:
             recent = self._recent[name] = RecentCounts()
@@ -267,7 +275,7 @@ def _program_row(now: ProgramLevels, before: ProgramLevels, elapsed_s: float) ->
 
 
 def _workflow_row(now: WorkflowLevels, before: WorkflowLevels, elapsed_s: float, recent: list[int]) -> Sequence[float]:
-    median_ms, late_ms = (quantile_ms(DURATION_BOUNDS_NS, recent, part) for part in (0.5, 0.99))
+    median_ms, late_ms = (quantile_ms(LATENCY_BOUNDS_NS, recent, part) for part in (0.5, 0.99))
     return (
         _growth(now.num_ended, before.num_ended) / elapsed_s,
         _growth(now.num_failed, before.num_failed) / elapsed_s,

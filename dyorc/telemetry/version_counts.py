@@ -1,17 +1,13 @@
 """What a version of a model did with its requests, and with the copies of others' requests: counts that add up over processes."""
 
-import math
 from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Any, Self
 
 import msgspec
 
+from dyorc.engine.estimators import LATENCY_BOUNDS_NS
 from dyorc.telemetry.series import quantile_ms
-
-_MIN_NS, _MAX_NS, _STEP = 20_000, 600_000_000_000, 1.05
-LATENCY_BOUNDS_NS = [int(_MIN_NS * _STEP**step) for step in range(math.ceil(math.log(_MAX_NS / _MIN_NS, _STEP)) + 1)]
-"""From 20 us to 10 minutes, each 5 % above the last: two quantiles can be compared to that precision."""
 
 SAME, DIFFERENT, FAILED, DROPPED = "same", "different", "failed", "dropped"
 """What became of a copy: its answer was the same, or not; it failed where the request itself did not; it did not run, or not to

@@ -84,7 +84,7 @@ def _results(entries: Sequence[NamedResult]) -> str:
         outcomes = (counts.planned, counts.failed, counts.wrong, counts.unanswered)
         goodput = [percent(entry.result.goodput_ratio), f"{entry.result.throughput_rps:,.1f}"]
         rows.append(
-            [entry.result.label, rate_text(entry.result), *map(milliseconds, values), *goodput, *map("{:,}".format, outcomes)]
+            [entry.name_beside_rate, rate_text(entry.result), *map(milliseconds, values), *goodput, *map("{:,}".format, outcomes)]
         )
     head = [*_COLUMNS[0], *_COLUMNS[1]]
     note = "Latency counts from the moment at which a request was due, whether or not it could be sent then."
@@ -167,7 +167,7 @@ def _branches(entries: Sequence[NamedResult]) -> str:
 def _branch_row(entry: NamedResult, name: str, branch: BranchResult) -> list[str]:
     latency = branch.latency_ms
     values = map(milliseconds, (latency.p50, latency.p90, latency.p99, latency.max))
-    return [entry.result.label, rate_text(entry.result), name, f"{branch.num_requests:,}", *values]
+    return [entry.name_beside_rate, rate_text(entry.result), name, f"{branch.num_requests:,}", *values]
 
 
 def _batches(entries: Sequence[NamedResult]) -> str:

@@ -188,3 +188,18 @@ async def test_many_calls_on_one_connection_are_answered_each(monkeypatch: pytes
         answers = await asyncio.gather(*[stub.ModelInfer(oip_grpc.request("quadruple", {"x": x})) for x in xs])
     for x, answer in zip(xs, answers, strict=True):
         np.testing.assert_array_equal(oip_grpc.outputs_of(answer)["output"], 4 * x)
+
+
+async def test_direct_calls_open_the_connections_window_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Together they have more bytes than a client may send before the server has said that they were read."""
+    x = np.ones(3900, np.float32)
+    async with (
+        running([arithmetic.sums], gateway=_OWN, grpc=True) as stack,
+        oip_grpc.connected(stack.grpc_address) as stub,
+        asyncio.timeout(TIMEOUT_S),
+    ):
+        message = oip_grpc.request("sums", {"x": x})
+        await stub.ModelInfer(message)
+        refuse_tasks(monkeypatch)
+        for _ in range(2 * 4 * 2**20 // x.nbytes):
+            await stub.ModelInfer(message)

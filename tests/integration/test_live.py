@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 import json
 import os
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import httpx
@@ -279,6 +281,19 @@ async def test_the_past_is_there_for_a_page_that_is_opened(served: Served) -> No
     assert (workflow["workflow"], workflow["values"]["in_flight"][-1]) == ("quadruple", 5)
     assert len(workflow["values"]["in_flight"]) == 7
     assert (unknown.status_code, unclear.status_code, unreadable.status_code) == (404, 400, 400)
+
+
+async def test_a_sample_belongs_to_the_second_in_which_it_was_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Late in a second, the nearest full second is the next one, whose own sample has yet to come."""
+    clock = SimpleNamespace(time=lambda: 1_800_000_000.7, monotonic_ns=time.monotonic_ns)
+    monkeypatch.setattr(live_module, "time", clock)
+    past: dict[str, Any] = {"values": {}}
+    async with serving(tmp_path / "keys.toml") as served, asyncio.timeout(TIMEOUT_S):
+        while not past["values"]:  # until the first sample
+            past = await served.live.past("workflow", "quadruple", 60)
+            await asyncio.sleep(0)
+
+    assert past["from_s"] + len(past["values"]["in_flight"]) - 1 == 1_800_000_000
 
 
 async def test_a_tenant_sees_the_past_of_its_models(served: Served) -> None:

@@ -86,6 +86,22 @@ async def test_a_call_that_cannot_meet_its_deadline_is_refused_before_any_work(s
         assert oip_grpc.outputs_of(await served.stub.ModelInfer(quadruple(), timeout=timeout_s)).keys() == {"output"}
 
 
+async def test_the_limit_of_requests_that_name_none_counts_too(served: Served) -> None:
+    served.fall_behind()
+    served.backend.default_timeout_s = SOON_S
+    refused = await oip_grpc.refused(served.stub.ModelInfer(quadruple()))
+    assert (refused.status, refused.code) == ("UNAVAILABLE", "overloaded")
+    answer = await served.client.post(
+        "/v2/models/quadruple/infer", content=(body := oip.binary_body({"x": X})).content, headers=body.headers
+    )
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "40")
+    later = quadruple(timeout=LATER_US)
+    assert oip_grpc.outputs_of(await served.stub.ModelInfer(later)).keys() == {"output"}, "its own limit is longer"
+    served.backend.default_timeout_s = LATER_S
+    assert oip_grpc.outputs_of(await served.stub.ModelInfer(quadruple())).keys() == {"output"}
+    assert served.backend.seen[-1].deadline_ns is not None, "its time counts from its first byte"
+
+
 async def test_requests_of_a_stream_are_refused_one_by_one(served: Served) -> None:
     served.fall_behind()
     call = served.stub.ModelStreamInfer(timeout=LATER_S)

@@ -10,13 +10,16 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
+from dyorc.cli import top
 from dyorc.cli.live_tables import tables
 from dyorc.cli.main import _app as app  # pyright: ignore[reportPrivateUsage]
+from dyorc.client import Client
 from tests.deadlines import TIMEOUT_S
 from tests.integration.test_live import Served, serving
 
@@ -92,6 +95,28 @@ async def test_on_a_terminal_top_follows_the_server_until_ctrl_c(served: Served)
         process.kill()
         process.wait()
         os.close(ours)
+
+
+def test_the_same_moment_again_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server gives each of its moments for a second, so who asks more often must not see that no batch has run."""
+    moments = iter([1.0, 2.0, 2.0, 2.0, 3.0])
+    shown: list[tuple[float, float | None]] = []
+
+    class MomentsClient:
+        def live(self) -> dict[str, Any]:
+            at_s = next(moments, None)
+            if at_s is None:
+                raise KeyboardInterrupt
+            return {"at_s": at_s}
+
+    def record(now: dict[str, Any], before: dict[str, Any] | None) -> str:
+        shown.append((now["at_s"], None if before is None else before["at_s"]))
+        return ""
+
+    monkeypatch.setattr(top, "tables", record)
+    with pytest.raises(KeyboardInterrupt):
+        top._follow(cast("Client", MomentsClient()), Console(file=io.StringIO()), "", 0.0)
+    assert shown == [(1.0, None), (2.0, 1.0), (2.0, 1.0), (2.0, 1.0), (3.0, 2.0)]
 
 
 async def until(terminal: int, text: str) -> str:

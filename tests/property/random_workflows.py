@@ -87,6 +87,14 @@ class Fan:
 
 
 @dataclass(frozen=True)
+class Sift:
+    """Decides about a list of registers at once, and calls `step` of those that are small."""
+
+    at: tuple[int, ...]
+    limit: int
+
+
+@dataclass(frozen=True)
 class If:
     at: int
     limit: int
@@ -139,7 +147,7 @@ class Emit:
     at: int
 
 
-Statement: TypeAlias = Do | Look | Fan | If | Match | Loop | Try | Sub | Stop | Emit
+Statement: TypeAlias = Do | Look | Fan | Sift | If | Match | Loop | Try | Sub | Stop | Emit
 Block: TypeAlias = tuple[Statement, ...]
 Tree: TypeAlias = tuple[Block, ...]
 """The last tree is the workflow; it may call those before it."""
@@ -225,6 +233,10 @@ async def _run_one(statement: Statement, registers: list[Any], others: Sequence[
         case Fan(at=places):
             values = await dyorc.gather(*[step(registers[at % size]) for at in places])
             registers.extend([step(value) for value in values])
+        case Sift(at=places, limit=limit):
+            refs = [registers[at % size] for at in places]
+            are_small = await dyorc.when(refs, _is_below(limit))
+            registers.extend([step(ref) for ref, is_small in zip(refs, are_small, strict=True) if is_small])
         case If(at=at, limit=limit, then=then, otherwise=otherwise):
             ref = registers[at % size]
             if limit % 2:
@@ -405,6 +417,10 @@ class _Plain:
             case Fan(at=places):
                 values = [self._call(step, registers[at % size]) for at in places]
                 registers.extend([self._call(step, value) for value in [_seen(value) for value in values]])
+            case Sift(at=places, limit=limit):
+                operands = [registers[at % size] for at in places]
+                are_small = [sum(seen) < limit for seen in [_seen(operand) for operand in operands]]
+                registers.extend([self._call(step, each) for each, is_small in zip(operands, are_small, strict=True) if is_small])
             case If(at=at, limit=limit, then=then, otherwise=otherwise):
                 is_taken = sum(_seen(registers[at % size])) < limit
                 return self._run(then if is_taken else otherwise, registers, number)
@@ -450,7 +466,9 @@ _limits = st.integers(6, 30)
 _steps = st.one_of(
     st.builds(Do, st.sampled_from([step, mix, mix, picky, send, put]), _places, _places),
     st.builds(Look, _places),
-    st.builds(Fan, st.tuples(_places, _places)),
+    st.tuples(st.booleans(), st.tuples(_places, _places), _limits).map(
+        lambda drawn: Fan(drawn[1]) if drawn[0] else Sift(drawn[1], drawn[2])
+    ),
     st.builds(Sub, st.integers(0, 1), _places),
 )
 

@@ -72,7 +72,7 @@ class Foreteller:
 
 def outcome_of(decision: Decision) -> tuple[Outcome] | None:
     """Returns what a decision will be, in a tuple; None if that cannot be known."""
-    (ref,) = decision.refs  # a decision about several is never guessed
+    (ref,) = decision.refs  # decisions about lists are never guessed
     value = value_of(ref.future)
     if value is None:
         return None

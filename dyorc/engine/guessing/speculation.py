@@ -26,12 +26,18 @@ from dyorc.errors import InternalError
 _MAX_BREADTH = 4
 """Outcomes of one decision that are followed."""
 _NUM_TRIALS = 64
+_NUM_TRIALS_AGAIN = 16
+"""After a pause. A loop of thousands of turns would otherwise spend most of them on trials of what does not pay."""
 _FIRST_PAUSE = 32
 _MAX_PAYOFFS = 10_000
 _MAX_PAUSE = 1024
 _SCORE_RATE = 0.02
 _FOLLOW_COST_S = 50e-6
-"""What following an outcome costs the orchestrator itself, including the replay if it was wrong."""
+"""What following an outcome costs the orchestrator itself."""
+_RERUN_STEP_S = 2e-6
+"""What each call or decision costs that a run repeats: one that begins again, or that follows another outcome."""
+_MAX_RISK_S = 0.0005
+"""An outcome is followed on trial only if the run that it may bring about is expected to cost less than this."""
 
 _NEW_TRIAL = SpeculationTrial()
 
@@ -39,27 +45,35 @@ _NEW_TRIAL = SpeculationTrial()
 class _Payoff:
     """What following one outcome of one site has gained: seconds each time, negative if it cost.
 
-    An outcome is followed a number of times on trial, then as long as it gains. If it does not, it is skipped for some time.
+    An outcome is followed a number of times on trial, then as long as it gains. If it does not, it is skipped for some time, and
+    tried again a smaller number of times.
     """
 
-    __slots__ = ("num_followed", "num_samples", "pause", "score_s", "skips")
+    __slots__ = ("num_followed", "num_samples", "num_trials", "pause", "score_s", "skips")
 
     def __init__(self) -> None:
         self.score_s = 0.0
         self.num_followed = 0
         self.num_samples = 0
+        self.num_trials = _NUM_TRIALS
         self.pause = _FIRST_PAUSE
         self.skips = 0
 
-    def allows(self) -> bool:
-        """Returns whether to follow the outcome this time."""
+    def allows(self, risk_s: float) -> bool:
+        """Returns whether to follow the outcome this time.
+
+        Args:
+            risk_s: What the runs that this may bring about are expected to cost.
+        """
+        if risk_s > _MAX_RISK_S and risk_s > self.score_s:
+            return False
         if self.skips:
             self.skips -= 1
             return False
         self.num_followed += 1
-        if self.num_followed > _NUM_TRIALS and self.score_s <= 0:
+        if self.num_followed > self.num_trials and self.score_s <= 0:
             # Results are still to come, and some may never: a request may be cancelled.
-            self.skips, self.num_followed = _NUM_TRIALS, _NUM_TRIALS // 2
+            self.skips, self.num_followed = _NUM_TRIALS, self.num_trials // 2
             return False
         return True
 
@@ -67,7 +81,7 @@ class _Payoff:
         """Records what following the outcome gained once."""
         self.num_samples += 1
         self.score_s += max(_SCORE_RATE, 1 / self.num_samples) * (gain_s - self.score_s)
-        if self.num_samples < _NUM_TRIALS:
+        if self.num_samples < self.num_trials:
             return
         if self.score_s > 0:
             self.skips = 0
@@ -78,8 +92,14 @@ class _Payoff:
     def _pause(self) -> None:
         self.skips = self.pause
         self.pause = min(2 * self.pause, _MAX_PAUSE)
+        self.num_trials = _NUM_TRIALS_AGAIN
         self.num_followed = self.num_samples = 0
         self.score_s = 0.0
+
+
+def rerun_s(point: BranchPoint) -> float:
+    """Returns what a run costs that goes the way to a decision again."""
+    return point.segment.next_position * _RERUN_STEP_S
 
 
 class Speculator:
@@ -154,7 +174,7 @@ class Speculator:
         if not self.is_enabled or depth >= self._config.max_depth or point.context is None or not point.decision.is_single:
             return []
         least = self._config.min_probability
-        reach = point.segment.probability()
+        reach, repeated_s = point.segment.probability(), rerun_s(point)
         if reach < least:
             return []
         is_guessing = point.segment.task.request.context.round.is_guessing
@@ -167,9 +187,12 @@ class Speculator:
                 outcome = exact(predicted)  # a predictor may return plain values
                 if type(outcome) is Exact and not outcome.is_immutable:
                     continue
-            if probability >= 1 or (is_guessing and self._payoff(point.decision.site, outcome).allows()):
+            risk_s = repeated_s if chosen else (1 - probability) * repeated_s
+            if probability >= 1 or (is_guessing and self._payoff(point.decision.site, outcome).allows(risk_s)):
                 point.probabilities[outcome] = probability
                 chosen.append(outcome)
+        if chosen and is_guessing:
+            point.segment.task.request.context.round.has_guessed = True
         return chosen
 
     def learn_outcome(self, point: BranchPoint) -> None:
@@ -178,6 +201,17 @@ class Speculator:
             return
         if point.context is not None and point.error is None and is_immutable(point.outcome):
             self._predictor.observe(point.decision, point.context, point.outcome)
+
+    def learn_payoffs(self, point: BranchPoint, gains_s: dict[Outcome, float], *, is_held: bool) -> None:
+        """Learns what following outcomes of a decision has gained or cost, now that it is taken.
+
+        Args:
+            is_held: Whether a run goes on behind it. If not, another begins again.
+        """
+        first = next(iter(point.probabilities), None)
+        for outcome, gain_s in gains_s.items():
+            is_repeated = not is_held or outcome != first  # the first outcome is followed by the run that is there
+            self.learn_payoff(point.decision.site, outcome, gain_s - (rerun_s(point) if is_repeated else 0.0))
 
     def learn_payoff(self, site: DecisionSite, outcome: Outcome, gain_s: float) -> None:
         """Learns what following an outcome before it was known has gained or cost."""
@@ -201,7 +235,6 @@ class Speculator:
         """Books a call that runs before it is certain."""
         call.bet = bet
         self.num_speculations += 1
-        call.context.round.num_guesses += 1
         for record in self._records(call):
             record.guesses.num_made += 1
         self.total.reserved_s += bet.waste_s

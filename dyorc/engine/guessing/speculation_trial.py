@@ -67,7 +67,7 @@ class SpeculationTrial:
             last.is_closed = True
             if self._num_left:
                 # Without guesses there is nothing to compare.
-                self._num_left -= 1 if last.num_guesses or not self.is_guessing else 0
+                self._num_left -= 1 if last.has_guessed or not self.is_guessing else 0
                 return Round(self.is_guessing, now_ns)
             self._read()
         if self._num_left:

@@ -182,6 +182,7 @@ class StreamPart:
         self.segment = segment
         self.following = Segment(segment.task, segment.is_certain, segment.origin, segment.outcome)
         self.following.decision = segment.decision
+        self.following.position = segment.next_position
         self.index = index
         self.arguments = arguments
         self.blocks: Sequence[BlockId] = ()
@@ -205,9 +206,10 @@ class Segment:
         origin: The decision it follows, as long as it is not certain.
         outcome: Of that decision.
         decision: That decision's `BranchPoint.number`, also when it is certain.
+        position: Calls, decisions and parts of its task before it.
     """
 
-    __slots__ = ("decision", "end", "entries", "is_certain", "origin", "outcome", "task")
+    __slots__ = ("decision", "end", "entries", "is_certain", "origin", "outcome", "position", "task")
 
     def __init__(self, task: "Task", is_certain: bool, origin: BranchPoint | None = None, outcome: Outcome = None) -> None:
         self.task = task
@@ -215,8 +217,14 @@ class Segment:
         self.origin = None if is_certain else origin
         self.outcome = outcome
         self.decision = -1
+        self.position: int = 0 if origin is None else origin.segment.next_position
         self.entries: list[Entry] = []
         self.end: BranchPoint | StreamPart | tuple[Argument, ...] | None = None
+
+    @property
+    def next_position(self) -> int:
+        """The `position` of what follows its end."""
+        return self.position + len(self.entries) + 1
 
     def below(self) -> "Iterator[Segment]":
         """Yields this segment and all that follow it."""

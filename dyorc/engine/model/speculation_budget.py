@@ -95,17 +95,17 @@ class Round:
 
     Attributes:
         is_guessing: Whether they guess.
-        num_guesses: Their calls that ran before they were certain.
+        has_guessed: Whether one of them has followed an outcome before it was known. That costs, even if no call runs ahead.
     """
 
-    __slots__ = ("_num_ended", "_sum", "is_closed", "is_guessing", "num_arrived", "num_guesses", "started_ns")
+    __slots__ = ("_num_ended", "_sum", "has_guessed", "is_closed", "is_guessing", "num_arrived", "started_ns")
 
     def __init__(self, is_guessing: bool, now_ns: int) -> None:
         self.is_guessing = is_guessing
         self.started_ns = now_ns
         self.is_closed = False
         self.num_arrived = 0
-        self.num_guesses = 0
+        self.has_guessed = False
         self._num_ended = 0
         self._sum = 0.0
 

@@ -65,6 +65,7 @@ class Branching:
         self._speculator.learn_outcome(point)
         is_held = self._sort_paths(point)
         gains_s = self._settle_branches(point, branches) if branches else {}
+        self._speculator.learn_payoffs(point, gains_s, is_held=is_held)
         if (story := task.request.context.story) is not None:
             trace_outcome(story, point, gains_s, self._turn.now_ns)
         if not is_held:
@@ -108,8 +109,6 @@ class Branching:
                 gains_s[outcome] = -self._endings.squash(branch)
         if point.outcome in branches and point.segment.is_certain:
             gains_s[point.outcome] = self._commit(taken)
-        for outcome, gain_s in gains_s.items():
-            self._speculator.learn_payoff(point.decision.site, outcome, gain_s)
         return gains_s
 
     def _commit(self, branch: Segment) -> float:

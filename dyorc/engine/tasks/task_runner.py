@@ -43,6 +43,7 @@ from dyorc.engine.turn import (
     CallStarted,
     CallUnready,
     InputTaken,
+    StepLimits,
 )
 from dyorc.errors import DefinitionError, DyOrcError, NotDeployedError, WorkflowError, WorkflowLimitError
 
@@ -66,7 +67,7 @@ class TaskRunner:
     def __init__(self, context: EngineContext, programs: Mapping[str, Program], dispatcher: Dispatcher) -> None:
         turn, leases, config = context.turn, context.leases, context.config
         self._config = config
-        self._max_steps = config.max_steps_per_turn
+        self._limits = StepLimits(config.max_steps_per_turn)
         self._max_calls = config.max_calls_per_request
         self._turn = turn
         self._leases = leases
@@ -235,9 +236,11 @@ class TaskRunner:
         request = task.request
         num_steps, watch = self._turn.num_steps, self._watch
         num_steps[request] = number = num_steps.get(request, 0) + 1
-        if number > self._max_steps:
-            self._turn.postponed.setdefault(request, []).append(waiter)
-            return
+        if number > self._limits.any_case:
+            if number > self._limits.per_request or self._turn.num_shared >= self._limits.shared:
+                self._turn.postponed.setdefault(request, []).append(waiter)
+                return
+            self._turn.num_shared += 1
         try:
             if watch is not None:
                 watch.begin(task.name)

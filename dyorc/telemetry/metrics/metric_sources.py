@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from dyorc.engine.engine_statistics import EngineStatistics, ModelRecord
-from dyorc.engine.estimators import Histogram
+from dyorc.engine.estimators import DURATION_BOUNDS_NS, Histogram
 from dyorc.engine.tallies import ModelStatistics
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.metric import Metric
@@ -32,7 +32,7 @@ def read_statistics(statistics: EngineStatistics, readings: Readings) -> None:
 def _read_workflow(name: str, record: ModelRecord, readings: Readings) -> None:
     totals = record.totals(0)
     _read_outcomes(catalogue.REQUESTS, name, record, totals, readings)
-    readings.add_histogram(catalogue.REQUEST_DURATION, record.latency, name, scale=_S_PER_NS)
+    readings.add_histogram(catalogue.REQUEST_DURATION, record.latency.over(DURATION_BOUNDS_NS), name, scale=_S_PER_NS)
     for code, number in record.effect_failures.items():
         readings.add(catalogue.EFFECT_FAILURES, number, name, code)
     readings.add(catalogue.WORKFLOW_CALLS, totals.queue.count, name)
@@ -54,7 +54,7 @@ def _read_program(name: str, record: ModelRecord, readings: Readings) -> None:
     totals = record.totals(0)
     _read_outcomes(catalogue.CALLS, name, record, totals, readings)
     readings.add_histogram(catalogue.CALL_QUEUE, record.waits, name, scale=_S_PER_NS)
-    readings.add_histogram(catalogue.BATCH_DURATION, record.latency, name, scale=_S_PER_NS)
+    readings.add_histogram(catalogue.BATCH_DURATION, record.latency.over(DURATION_BOUNDS_NS), name, scale=_S_PER_NS)
     readings.add_histogram(catalogue.BATCH_SIZE, record.sizes(catalogue.BATCH_SIZE.bounds), name)
     if record.cost:
         readings.add(catalogue.BATCH_COST, record.cost, name)

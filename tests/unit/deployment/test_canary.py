@@ -74,7 +74,7 @@ DEFAULT = counted(1000, 10)
         ({"latency": {"max_p50_s": 0.004}}, counted(99), "wait", "99 of 100"),
         ({"latency": {"max_p50_s": 0.004}}, counted(99, 900), "wait", "99 of 100 requests"),
         ({"latency": {"max_p99_factor": 1.5}}, counted(100, ms=7.0), "go_on", ""),
-        ({"latency": {"max_p99_factor": 1.5}}, counted(100, ms=8.0), "roll_back", "1.55 times the default's"),
+        ({"latency": {"max_p99_factor": 1.5}}, counted(100, ms=8.0), "roll_back", "1.66 times the default's"),
         ({"latency": {"max_p50_factor": 1.5}}, counted(100, ms=100), "roll_back", "(latency.max_p50_factor)"),
         ({"differences": {"max_ratio": 0.01}}, counted(100, same=98, different=1), "wait", "99 of 100 compared copies"),
         ({"differences": {"max_ratio": 0.01}}, counted(100, same=99, different=1, dropped=50), "go_on", "1 of 100 copies unlike"),

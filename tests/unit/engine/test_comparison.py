@@ -34,7 +34,7 @@ class Traffic:
             self._now_ns += 25 * _MS
             of_round = self.comparison.admit(self._now_ns)
             self.guessed.append(of_round.is_guessing)
-            of_round.num_guesses += of_round.is_guessing
+            of_round.has_guessed |= of_round.is_guessing
             took_ms = self.times_ms[of_round.is_guessing] * self._random.lognormvariate(0, self.noise)
             of_round.add_time(int(took_ms * _MS))
         return sum(self.guessed[-number:]) / number
@@ -89,7 +89,7 @@ def test_requests_that_never_end_do_not_pile_up() -> None:
     rounds: list[Round] = []
     for at in range(20_000):
         rounds.append(comparison.admit(at * 25 * _MS))
-        rounds[-1].num_guesses += 1
+        rounds[-1].has_guessed = True
     assert comparison.ratio is None, "nothing is known"
     assert {each.is_guessing for each in rounds[-100:]} == {True, False}, "and it is tried still"
     assert len(comparison._open) <= 16  # pyright: ignore[reportPrivateUsage]

@@ -5,7 +5,7 @@ import pytest
 from dyorc.config import EngineConfig
 from dyorc.engine.engine_context import Host
 from dyorc.engine.engine_statistics import ModelRecord
-from dyorc.engine.estimators import DURATION_BOUNDS_NS, Histogram
+from dyorc.engine.estimators import DURATION_BOUNDS_NS, LATENCY_BOUNDS_NS, Histogram
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import add_one, double, increment
 from tests.unit.engine.speculative_world import BAD, GOOD, Says, counts, guarded, world_with
@@ -17,7 +17,7 @@ MS = 1_000_000
 
 def above(histogram: Histogram, bound_ns: int) -> int:
     """Returns how many values were larger than a bound."""
-    return sum(histogram.counts[DURATION_BOUNDS_NS.index(bound_ns) + 1 :])
+    return sum(histogram.over(DURATION_BOUNDS_NS).counts[DURATION_BOUNDS_NS.index(bound_ns) + 1 :])
 
 
 def test_a_value_counts_up_to_the_bound_that_it_equals() -> None:
@@ -25,6 +25,15 @@ def test_a_value_counts_up_to_the_bound_that_it_equals() -> None:
     for value in (0, 10, 11, 20, 21):
         histogram.add(value)
     assert (histogram.counts, histogram.total) == ([2, 2, 1], 62)
+
+
+def test_many_buckets_become_those_of_prometheus() -> None:
+    took_ns = [1, 100_000, 100_001, 62 * MS, 62 * MS, 99 * MS, 300_000 * MS, 300_000 * MS + 1, 10**12]
+    fine, coarse = Histogram(LATENCY_BOUNDS_NS), Histogram(DURATION_BOUNDS_NS)
+    for histogram in (fine, coarse):
+        histogram.add_all(took_ns)
+    merged = fine.over(DURATION_BOUNDS_NS)
+    assert (merged.counts, merged.total) == (coarse.counts, coarse.total)
 
 
 def test_each_call_waits_for_itself() -> None:

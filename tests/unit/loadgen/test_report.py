@@ -212,6 +212,22 @@ def test_series_are_told_apart() -> None:
     assert len({entry.style for entry in many}) == 29
 
 
+def test_a_table_with_a_column_for_the_rate_has_no_two_rows_with_one_name() -> None:
+    results = [result("a"), result("a"), result("a", rate_rps=9), result("b"), result("c, no. 1"), result("c"), result("c")]
+
+    names = [entry.name_beside_rate for entry in name_results(results)]
+
+    assert names[:4] == ["a, no. 1", "a, no. 2", "a", "b"]
+    assert len(set(names)) == 7
+
+
+def test_two_runs_with_one_label_are_told_apart_in_all_tables() -> None:
+    seen = Page(page([full("a"), full("a")]))
+
+    assert (seen.texts.count("a, no. 1"), seen.texts.count("a, no. 2")) == (3, 3), "under Results, and two branches each"
+    assert "a" not in seen.texts
+
+
 def test_calls_are_shown_by_the_size_of_their_batch() -> None:
     assert size_shares({"1": 10, "2": 5, "3": 10, "4": 5, "0": 7}) == [pytest.approx(100 * part / 70) for part in (10, 10, 50)]
     assert size_shares({}) == []

@@ -2,12 +2,21 @@
 
 import math
 
-from dyorc.engine.estimators import DURATION_BOUNDS_NS
+import pytest
+
+from dyorc.engine.estimators import LATENCY_BOUNDS_NS, Histogram
 from dyorc.telemetry.levels import Levels, ProgramLevels, WorkflowLevels, sum_of
 from dyorc.telemetry.series import NUM_SECONDS, History, Ring, Series, SeriesWindow
 
 _NOW_S = 1_800_000_000
 """A whole minute."""
+
+
+def counts_of(took_ns: int, number: int) -> list[int]:
+    """Returns the histogram of requests that all took so long."""
+    histogram = Histogram(LATENCY_BOUNDS_NS)
+    histogram.add(took_ns, number)
+    return histogram.counts
 
 
 def test_a_ring_keeps_the_latest_rows_and_says_where_one_is_missing() -> None:
@@ -45,12 +54,12 @@ def test_a_clock_that_is_set_back_harms_nothing() -> None:
 
 def test_what_is_gone_is_forgotten_after_a_while_unless_nothing_is_there_at_all() -> None:
     history, program = History(), ProgramLevels()
-    history.sample(Levels(programs={"p": program, "p@1": program}, workflows={"w@1": WorkflowLevels()}), _NOW_S, 0)
-    history.sample(Levels(programs={"p": program}, workflows={}), _NOW_S + NUM_SECONDS, 1)
+    history.sample(Levels(programs={"p": program, "p@1": program}, workflows={"w@1": WorkflowLevels()}), _NOW_S, 10**9)
+    history.sample(Levels(programs={"p": program}, workflows={}), _NOW_S + NUM_SECONDS, 2 * 10**9)
     assert (list(history.programs), list(history.workflows), list(history.latencies)) == (["p", "p@1"], ["w@1"], ["w@1"])
-    history.sample(Levels(programs={"p": program}, workflows={}), _NOW_S + NUM_SECONDS + 1, 2)
+    history.sample(Levels(programs={"p": program}, workflows={}), _NOW_S + NUM_SECONDS + 1, 3 * 10**9)
     assert (list(history.programs), list(history.workflows), list(history.latencies)) == (["p"], [], [])
-    history.sample(Levels(programs={}, workflows={}), _NOW_S + 9 * NUM_SECONDS, 3)
+    history.sample(Levels(programs={}, workflows={}), _NOW_S + 9 * NUM_SECONDS, 4 * 10**9)
     assert list(history.programs) == ["p"]
 
 
@@ -95,17 +104,54 @@ def test_rates_are_what_was_counted_between_samples() -> None:
     assert history.workflows["classify"].span(3).values["failed_per_s"] == [0.5, 0.5, 0.5]
 
 
+@pytest.mark.parametrize(
+    ("seconds", "times_s", "expected"),
+    [
+        pytest.param((0, 1, 1, 2), (1.0, 2.0, 2.6, 3.0), [0, 10, 10], id="twice in a second, since the clock was set back"),
+        pytest.param((0, 1, 1, 2), (1.0, 2.0, 2.001, 3.0), [0, 10, 10], id="twice in a second, since a timer was early"),
+        pytest.param((0, 1, 2, 3), (1.0, 2.9, 3.0, 4.0), [0, 10, None, 10], id="late, and soon after that"),
+    ],
+)
+def test_every_request_is_in_one_row(seconds: list[int], times_s: list[float], expected: list[float | None]) -> None:
+    """Ten requests a second come, and few of them in the time between two samples that are close together."""
+    history = History()
+    for second, time_s in zip(seconds, times_s, strict=True):
+        levels = Levels(
+            programs={"p": ProgramLevels(num_calls=round(20 * time_s))},
+            workflows={"w": WorkflowLevels(num_ended=round(10 * time_s))},
+        )
+        history.sample(levels, _NOW_S + second, round(time_s * 1e9))
+
+    num_rows = len(expected)
+    assert history.workflows["w"].span(num_rows).values["requests_per_s"] == [approximately(value) for value in expected]
+    calls = [None if value is None else 2 * value for value in expected]
+    assert history.programs["p"].span(num_rows).values["calls_per_s"] == [approximately(value) for value in calls]
+
+
+def approximately(value: float | None) -> object:
+    return None if value is None else pytest.approx(value, rel=1e-3)
+
+
+@pytest.mark.parametrize("took_ms", [0.03, 0.3, 1.7, 62, 99, 1240, 45_000, 400_000])
+def test_quantiles_are_right_to_five_percent(took_ms: float) -> None:
+    history = History()
+    latency = counts_of(round(took_ms * 1e6), 1000)
+    history.sample(Levels(workflows={"w": WorkflowLevels(num_ended=1000, latency=latency)}), _NOW_S, 10**9)
+
+    values = history.workflows["w"].span(1).values
+    assert (values["p50_ms"], values["p99_ms"]) == ([pytest.approx(took_ms, rel=0.05)], [pytest.approx(took_ms, rel=0.05)])
+
+
 def test_counts_that_begin_again_are_counted_from_zero() -> None:
     history = History()
-    latency = [0] * (len(DURATION_BOUNDS_NS) + 1)
-    latency[DURATION_BOUNDS_NS.index(10_000_000)] = 40
+    latency = counts_of(8_000_000, 40)
     afterwards = [count // 8 for count in latency]
     for second, (num_ended, counts) in enumerate([(40, latency), (5, afterwards)]):  # another process leads
         levels = Levels(workflows={"w": WorkflowLevels(num_ended=num_ended, latency=counts)})
         history.sample(levels, _NOW_S + second, (1 + second) * 10**9)
 
     assert history.workflows["w"].span(1).values["requests_per_s"] == [5]
-    assert history.workflows["w"].span(1).values["p50_ms"] == [7.5]
+    assert history.workflows["w"].span(1).values["p50_ms"] == [pytest.approx(8, rel=0.05)]
     assert history.latencies["w"] == afterwards
 
 
@@ -146,14 +192,13 @@ def test_levels_of_processes_add_up() -> None:
 
 def test_latencies_are_those_of_the_last_seconds() -> None:
     history = History()
-    counts = [0] * (len(DURATION_BOUNDS_NS) + 1)
-    counts[DURATION_BOUNDS_NS.index(10_000_000)] = 7
+    counts = counts_of(8_000_000, 7)
     history.sample(Levels(workflows={"w": WorkflowLevels(num_ended=7, latency=counts)}), _NOW_S, 10**9)
 
     values = history.workflows["w"].span(1).values
 
-    assert values["p50_ms"] == [7.5]
-    assert values["p99_ms"] == [9.95]
+    assert values["p50_ms"] == [pytest.approx(8, rel=0.05)]
+    assert values["p99_ms"] == [pytest.approx(8, rel=0.05)]
     assert history.latencies["w"] == counts
 
 

@@ -1,0 +1,60 @@
+"""The headers of gRPC calls: what they say, and which are read only once."""
+
+import pytest
+
+from dyorc.gateway.grpc import call_heads
+from dyorc.gateway.grpc.call_heads import CallHeadCache, Headers, read_call_head
+
+PATH = (b":path", b"/inference.GRPCInferenceService/ModelInfer")
+CONTENT_TYPE = (b"content-type", b"application/grpc+proto")
+USER_AGENT = (b"user-agent", b"tests")
+HEADERS = ((b":method", b"POST"), PATH, CONTENT_TYPE, (b"te", b"trailers"), USER_AGENT)
+
+
+def test_a_head_says_what_headers_say() -> None:
+    more = ((b"grpc-timeout", b"5S"), (b"grpc-encoding", b"gzip"), (b"state-bin", b"AQI"), (b"torn-bin", b"A"), (b"x-a", b"\xff"))
+    head = read_call_head(HEADERS + more)
+    assert head.path == "/inference.GRPCInferenceService/ModelInfer"
+    assert head.is_grpc
+    assert (head.timeout, head.encoding) == (b"5S", b"gzip")
+    assert head.metadata == (("user-agent", "tests"), ("state-bin", b"\x01\x02"), ("torn-bin", b""), ("x-a", "\xff"))
+    assert head.num_bytes == sum(len(name) + len(value) + 32 for name, value in HEADERS + more)
+
+
+def test_messages_that_are_not_compressed_need_no_encoding() -> None:
+    assert read_call_head((*HEADERS, (b"grpc-encoding", b"identity"))).encoding == b""
+    assert not read_call_head((PATH, (b"content-type", b"application/json"))).is_grpc
+
+
+@pytest.mark.parametrize(
+    ("name", "is_named", "is_plain"),
+    [(b"x-request-id", True, False), (b"traceparent", True, False), (b"x-priority", False, False), (b"x-other", False, True)],
+)
+def test_a_head_knows_whether_it_names_its_request(name: bytes, is_named: bool, is_plain: bool) -> None:
+    head = read_call_head((*HEADERS, (name, b"1")))
+    assert (head.is_named, head.is_plain) == (is_named, is_plain)
+
+
+def test_equal_headers_are_read_once() -> None:
+    cache = CallHeadCache()
+    again: Headers = tuple((bytes(bytearray(name)), bytes(bytearray(value))) for name, value in HEADERS)
+    assert cache.read(HEADERS) is cache.read(again)
+    assert cache.read((*HEADERS, (b"x-a", b"1"))) == read_call_head((*HEADERS, (b"x-a", b"1")))
+
+
+@pytest.mark.parametrize(
+    "header", [(b"grpc-timeout", b"5S"), (b"x-request-id", b"a"), (b"traceparent", b"a"), (b"x-much", b"a" * 4096)]
+)
+def test_what_differs_for_each_call_is_not_kept(header: tuple[bytes, bytes]) -> None:
+    cache = CallHeadCache()
+    assert cache.read((*HEADERS, header)) is not cache.read((*HEADERS, header))
+
+
+def test_heads_cannot_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(call_heads, "_MAX_HEADS", 4)
+    cache = CallHeadCache()
+    all_headers = [(*HEADERS, (b"x-a", str(number).encode())) for number in range(20)]
+    heads = [cache.read(headers) for headers in all_headers]
+    again = [cache.read(headers) for headers in reversed(all_headers)][::-1]
+    num_kept = sum(first is second for first, second in zip(heads, again, strict=True))
+    assert 4 <= num_kept <= 8

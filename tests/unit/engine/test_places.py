@@ -162,7 +162,7 @@ async def second_later(x: Number) -> AsyncIterator[Number]:
 
 
 def test_a_queued_call_gets_a_place_also_if_it_is_read_only_later() -> None:
-    """Nothing waited for it when its request was first asked what it waits for: the client was slow, and so the first not read."""
+    """Nothing waited for it when its request was first asked what it waits for: its client was slow to read."""
     world = world_of()
     world.is_taking = False
     request = world.submit(second_later, np.array(0))

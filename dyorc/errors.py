@@ -557,10 +557,10 @@ class ExecutionError(DyOrcError):
 
 
 class ProgramError(ExecutionError):
-    """A program raised, or returned something that it does not declare.
+    """A program raised, returned something that it does not declare, or was called with inputs that do not fit.
 
     Cure:
-        Mend the program as the text says; `dyorc run` repeats it without a server.
+        Mend the program, or the workflow that called it, as the text says; `dyorc run` repeats it without a server.
 
     Attributes:
         program: The program's name.
@@ -575,8 +575,11 @@ class ProgramError(ExecutionError):
     message: str = ""
     remote_traceback: str = ""
 
-    def __init__(self, program: str, error_type: str, message: str, remote_traceback: str = "") -> None:
-        super().__init__(f"program {program!r} failed: {error_type}: {message}")
+    def __init__(self, program: str, error_type: str, message: str, remote_traceback: str = "", text: str = "") -> None:
+        """Args:
+        text: All of its text, if the program has not run.
+        """
+        super().__init__(text or f"program {program!r} failed: {error_type}: {message}")
         self.program = program
         self.error_type = error_type
         self.message = message

@@ -5,6 +5,7 @@ unit tests and a first try.
 """
 
 import secrets
+import sys
 import threading
 import time
 import warnings
@@ -26,6 +27,7 @@ from dyorc.core.arrays import apply_views, inline
 from dyorc.core.request import NO_DEADLINE_NS, RequestFacts, Terms
 from dyorc.core.tensor import DType, TensorRef
 from dyorc.engine.actions import (
+    Action,
     AnswerPart,
     AnswerRequest,
     CancelBatch,
@@ -49,6 +51,7 @@ from dyorc.engine.events import (
     TimerFired,
 )
 from dyorc.engine.model.tree_walks import queued_programs
+from dyorc.engine.tasks.generators import close_generator
 from dyorc.errors import InternalError, WorkflowError
 from dyorc.local_calls import LocalCalls
 from dyorc.replica.batch_results import BatchError
@@ -123,6 +126,16 @@ def _parts(answers: Generator[Any], handlers: HandlerExceptions) -> Generator[An
             answers.close()
 
 
+def _handle(engine: Engine, events: Sequence[Event], now_ns: int) -> Sequence[Action]:
+    """Lets the engine handle events. The generators of the workflow are not for the event loop that the caller may run in."""
+    hooks = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(None, close_generator)
+    try:
+        return engine.handle(events, now_ns)
+    finally:
+        sys.set_asyncgen_hooks(*hooks)
+
+
 def _answers(workflow: Workflow, request: RequestArrived, handlers: HandlerExceptions) -> Generator[Any]:
     """Yields the request's parts on demand, or its one answer, grouped as the user declared, once its effects have happened.
 
@@ -151,7 +164,7 @@ def _answers(workflow: Workflow, request: RequestArrived, handlers: HandlerExcep
         while batch := [*events, *(() if events else calls.wait())]:
             handlers.check()
             events.clear()
-            actions = engine.handle(batch, now_ns := next(clock_ns))
+            actions = _handle(engine, batch, now_ns := next(clock_ns))
             handlers.check()
             for action in actions:
                 match action:
@@ -179,7 +192,7 @@ def _answers(workflow: Workflow, request: RequestArrived, handlers: HandlerExcep
             stuck = _describe_wait(workflow, engine, calls)
     finally:
         try:
-            engine.handle([RequestCancelled(request.request_id)], next(clock_ns))  # ends a request that was left early
+            _handle(engine, [RequestCancelled(request.request_id)], next(clock_ns))  # ends a request that was left early
         finally:
             calls.close()
     for text in noticed:  # once all effects have happened: a warning may be an error

@@ -76,9 +76,10 @@ class Decision:
         site: Its place in the workflow's code.
         likely: The outcome the author expects; None if not said.
         is_awaited: Whether the workflow has awaited it. If not, it decides nothing.
+        at: The index in `refs` of the value that the function looks at, or looked at last.
     """
 
-    __slots__ = ("function", "is_awaited", "is_single", "kind", "likely", "refs", "site")
+    __slots__ = ("at", "function", "is_awaited", "is_single", "kind", "likely", "refs", "site")
 
     def __init__(
         self,
@@ -99,6 +100,7 @@ class Decision:
         self.site = site
         self.likely = likely
         self.is_awaited = False
+        self.at = 0
 
     def __await__(self) -> Generator["Decision", Any, Any]:
         self.is_awaited = True
@@ -111,26 +113,45 @@ class Decision:
         """Freezes the function's variables, for a run that may go on before the decision is taken."""
         self.function = freeze(self.function)
 
-    def decide(self, values: Sequence[Any]) -> Hashable:
+    def decide(self, values: Sequence[Any], workflow: str = "") -> Hashable:
         """Returns the outcome for the values of its Refs: of one value its own, of several `Outcomes`.
+
+        Args:
+            workflow: The name of the workflow that asks, for errors; empty: unknown.
 
         Raises:
             WorkflowError: If the function does not return a bool (for `when`) or something hashable (for `choose`).
         """
         if self.is_single:
-            return self._outcome(values[0])
-        return Outcomes([self._outcome(value) for value in values])
+            return self._outcome(values[0], workflow)
+        outcomes: list[Hashable] = []
+        for self.at, value in enumerate(values):
+            outcomes.append(self._outcome(value, workflow))
+        return Outcomes(outcomes)
 
-    def _outcome(self, value: Any) -> Hashable:
+    def mistake(self, workflow: str, text: str, site: DecisionSite | None = None) -> WorkflowError:
+        """Returns the error of a function that raised, or returned something that is no outcome: with the workflow, the value's
+        index if there are several, and the line.
+
+        Args:
+            text: What the function did.
+            site: The line, if it is another than the decision's own.
+        """
+        function = "predicate" if self.kind is _WHEN else "key"
+        index = "" if self.is_single else f" (for the value at index {self.at})"
+        owner = f"workflow {workflow!r}: " if workflow else ""
+        return WorkflowError(f"{owner}the {function} of a decision {text}{index} ({site or self.site})")
+
+    def _outcome(self, value: Any, workflow: str) -> Hashable:
         outcome = self.function(value)
         if type(outcome) is not bool:
             outcome = _as_python(outcome)
         if self.kind is _WHEN and not isinstance(outcome, bool):
-            raise WorkflowError(f"dyorc.when: the predicate returned {type(outcome).__name__} {outcome!r}, expected a bool")
+            raise self.mistake(workflow, f"returned {type(outcome).__name__} {outcome!r}, expected a bool")
         try:
             hash(outcome)
         except TypeError:
-            raise WorkflowError(f"dyorc.choose: the key {type(outcome).__name__} {outcome!r} is not hashable") from None
+            raise self.mistake(workflow, f"returned {type(outcome).__name__} {outcome!r}, which is not hashable") from None
         return outcome
 
 

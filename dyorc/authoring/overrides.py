@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Generator, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from dyorc.authoring.program import Program, ProgramOptions
@@ -71,6 +70,6 @@ def _options(program: Program, changes: Mapping[str, Any]) -> ProgramOptions:
         options.setdefault("autoscaling_config", None)
     elif "autoscaling_config" in options:
         options["num_replicas"] = 1
-    changed = replace(before, **options)
+    changed = before.changed(**options)
     changed.check(owner)
     return changed

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Generic, Literal, ParamSpec, Self, overload
+from typing import Any, ClassVar, Generic, Literal, ParamSpec, Self, overload
 
 from dyorc.authoring.batching import BatchKeys, Padding
 from dyorc.authoring.call_cost import CallCost
@@ -34,6 +34,9 @@ P = ParamSpec("P")
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _DEVICE = re.compile(r"[a-z]+(:[0-9]{1,4})?")
 _MAX_ONGOING = 32
+_MAX_BATCH_SIZE = 32
+_BY_EFFECT: Any = None
+"""In place of a batch size that the author does not give: it follows from other options."""
 
 
 def check_name(owner: str, name: Any) -> None:
@@ -58,7 +61,8 @@ class ProgramOptions:
 
     Attributes:
         batched: Whether it takes a batch; its tensors then start with a dimension "batch". If not, one call at a time.
-        max_batch_size: Most calls in a batch.
+        max_batch_size: Most calls in a batch. None: 32; but 1 for a program with an effect that is not `idempotent`. A batch that
+            raises is not run again there, so all of its calls fail, those of other clients too; who gives a size accepts that.
         pad: Buckets for dimensions whose size differs between calls. Without it, only equal shapes share a batch.
         num_replicas: Copies that Ray Serve keeps; "auto" scales between 1 and 100.
         autoscaling_config: Options of Ray Serve's autoscaling, e.g. ``{"min_replicas": 0, "max_replicas": 4}``, instead of
@@ -70,8 +74,9 @@ class ProgramOptions:
         thread: Where its batches run in the server's own process. "auto": on a separate thread, or on the event loop while they
             prove short and do nothing but compute. "own": always on the thread that loaded it, for libraries that bind objects
             to a thread; programs with effects that must not be repeated run there anyway. A replica has one thread for all.
-        pure: Whether it has no effect but its result. An impure program is never run on a guess and not repeated.
-        idempotent: Whether an impure program may be repeated all the same, after a failure.
+        pure: Whether it has no effect but its result. An impure program is never run on a guess and not repeated, and runs one
+            call at a time unless `max_batch_size` says otherwise.
+        idempotent: Whether an impure program may be repeated all the same, after a failure. Its batches are as large as others.
         warmup: Whether a program that is a class runs a batch of zeros after it was loaded, so that no request pays for the slow
             first batch of a library. A failure is ignored. Not for an ``async def`` or a generator: its call could go to others.
         execution_timeout_s: After this many seconds in one batch, a replica counts as hung and is replaced.
@@ -102,7 +107,7 @@ class ProgramOptions:
     """
 
     batched: bool = True
-    max_batch_size: int = 32
+    max_batch_size: int = _BY_EFFECT
     pad: Padding | None = None
     num_replicas: int | Literal["auto"] = 1
     autoscaling_config: Mapping[str, Any] | None = None
@@ -125,6 +130,20 @@ class ProgramOptions:
     sees_requests: bool = False
     device: str | None = None
     cuda_graphs: bool = False
+    _has_own_batch_size: ClassVar[bool] = True
+    """No option, so no field: whether the author gave `max_batch_size`. Each object has its own."""
+
+    def __post_init__(self) -> None:
+        has_own = self.max_batch_size is not _BY_EFFECT
+        object.__setattr__(self, "_has_own_batch_size", has_own)
+        if not has_own:
+            object.__setattr__(self, "max_batch_size", _MAX_BATCH_SIZE if self.is_repeatable else 1)
+
+    def changed(self, **changes: Any) -> Self:
+        """Returns the same options with some others. A batch size that nobody gave follows from the new ones."""
+        if not self._has_own_batch_size:
+            changes.setdefault("max_batch_size", _BY_EFFECT)
+        return replace(self, **changes)
 
     def check_plan(self, owner: str) -> None:
         """Checks that its plan can be served with the other options.
@@ -320,7 +339,7 @@ class Program:
             )
         signature = declared.without_batch() if options.batched else declared
         if not options.batched:
-            options = replace(options, max_batch_size=1)
+            options = options.changed(max_batch_size=1)
         elif not signature.inputs:
             raise DefinitionError(f"{owner}: it takes no tensor, so there is nothing to batch; declare batched=False")
         batch_keys = BatchKeys.of(owner, signature, options.pad)
@@ -373,7 +392,7 @@ class Program:
             raise DefinitionError(
                 f"{owner} has no option {unknown}; known options: {sorted(ProgramOptions.__dataclass_fields__)}"
             )
-        options = replace(self.options, **changes)
+        options = self.options.changed(**changes)
         options.check(owner)
         options.check_style(owner, self.style)
         if options.batched != self.options.batched:

@@ -1,19 +1,26 @@
 """``dyorc deploy``, ``undeploy`` and ``rollback``: versions of workflows on a running server."""
 
+import contextlib
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from dyorc.cli.server_options import DEFAULT_URL, AsJson, Ca, Key, Url, connect, time_of_day
 from dyorc.cli.stacked_table import StackedTable
-from dyorc.errors import ConfigurationError
+from dyorc.errors import ConfigurationError, PermissionDeniedError
 from dyorc.protocol.canary_rules import read_rules_file
 from dyorc.protocol.deployment_changes import STICKY_BY_KEY
 
+if TYPE_CHECKING:
+    from dyorc.client import Client
+
 _console = Console(soft_wrap=True)
+_warnings = Console(stderr=True, soft_wrap=True)
+"""Beside the output, which may be JSON."""
 
 _TIMEOUT_S = 900.0
 """Programs may take long to load."""
@@ -97,8 +104,12 @@ def deploy(
             is_change = version or group or shadow or fresh or allow_incompatible or after_replay or allow_differences
             if is_change or any(given is not None for given in (share, canary, sticky, judge)):
                 raise ConfigurationError("name what to load, such as app.py:classify")
-            _show_all(client.deployments(), as_json, {} if as_json else client.status().get("canaries", {}))
+            status = {} if as_json else client.status()
+            _show_all(client.deployments(), as_json, status.get("canaries", {}))
+            if work := _work_text(status):
+                _console.print(f"{work}, goes on.", markup=False)
         else:
+            _say_what_is_waited_for(client)
             _show(
                 client.deploy(
                     _absolute(target),
@@ -127,13 +138,28 @@ def undeploy(
 ) -> None:
     """Takes a version of a workflow out of service. Requests that have begun are still answered."""
     with connect(url, key, ca, timeout_s=_TIMEOUT_S) as client:
+        _say_what_is_waited_for(client)
         _show(client.undeploy(name, version), as_json)
 
 
 def rollback(name: Name, url: Url = DEFAULT_URL, key: Key = None, ca: Ca = None, as_json: AsJson = False) -> None:
     """Undoes the last deploy or undeploy of a workflow. Run it again to undo the one before."""
     with connect(url, key, ca, timeout_s=_TIMEOUT_S) as client:
+        _say_what_is_waited_for(client)
         _show(client.rollback(name), as_json)
+
+
+def _say_what_is_waited_for(client: "Client") -> None:
+    """Prints which change of somebody else comes first, if there is one. A key that may not see it is not told."""
+    with contextlib.suppress(PermissionDeniedError):
+        if work := _work_text(client.status()):
+            _warnings.print(f"Waiting for {work}. It goes on even if its client has left, and so does this one.", markup=False)
+
+
+def _work_text(status: Mapping[str, Any]) -> str:
+    """Returns which change a server carries out, and since when; empty if there is none."""
+    work = status.get("deploying")
+    return "" if work is None else f"{work['change']}, since {time_of_day(datetime.fromisoformat(work['since']).timestamp())}"
 
 
 def _counts_text(traffic: dict[str, Any]) -> str:

@@ -123,7 +123,7 @@ class Deployer:
             self._check_rules(change)
             check_sticky(change.sticky or "")
             _check_counts(change)
-        async with self._peers.turn():
+        async with self._peers.turn(change.summary):
             match change:
                 case Deploy():
                     return await self._deploy(change)
@@ -143,7 +143,7 @@ class Deployer:
         Raises:
             DyOrcError: If it could not be done.
         """
-        async with self._peers.turn():
+        async with self._peers.turn(f"the judgement of {model!r}"):
             history = self.record.lines.get(model)
             if history is None or history.now != seen or seen.canary is None:
                 return
@@ -182,6 +182,10 @@ class Deployer:
     def report(self) -> dict[str, Any]:
         """Returns the deployed and earlier versions of all models, as plain values."""
         return {model: _report(history) for model, history in sorted(self.record.lines.items())}
+
+    def work(self) -> dict[str, str] | None:
+        """Returns the change that is being carried out in any process, and since when; None if there is none."""
+        return self._peers.work()
 
     # One deployment
 

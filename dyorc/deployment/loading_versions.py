@@ -158,7 +158,7 @@ def rename_programs(
         object.__setattr__(program, "own_name", own)
         group = version.groups.get(program.options.group or "")
         if group is not None:
-            object.__setattr__(program, "options", replace(program.options, group=group))
+            object.__setattr__(program, "options", program.options.changed(group=group))
     if isinstance(target, Program):
         workflow = replace(of_program(target), code=version.code)
     else:

@@ -5,6 +5,7 @@ import contextlib
 import random
 import time
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import msgspec
@@ -28,6 +29,10 @@ _TURN_S, _HOLD_S = 5.0, 1.0
 _TRY_AGAIN_S = 1.0
 _MAX_WAIT_S = 60.0
 _READY, _LOADING = "ready", "loading"
+
+
+def _now_text() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 class DeployedHere(Protocol):
@@ -67,6 +72,7 @@ class DeploymentPeers:
         self._lock = asyncio.Lock()
         self._turn_of: int | None = None
         self._turn_until_s = 0.0
+        self._work = self._since = ""
         self._num_told = 0
         self._states: dict[ModelKey, str] = {}
         self._loads: dict[ModelKey, asyncio.Task[None]] = {}
@@ -94,8 +100,11 @@ class DeploymentPeers:
     # Turns
 
     @contextlib.asynccontextmanager
-    async def turn(self) -> AsyncGenerator[None]:
+    async def turn(self, work: str) -> AsyncGenerator[None]:
         """Keeps the other processes from deploying while entered, and knows what they have deployed before.
+
+        Args:
+            work: What is done meanwhile, for people who wait for it.
 
         Raises:
             ConflictError: If another process takes too long.
@@ -104,11 +113,11 @@ class DeploymentPeers:
         """
         async with self._lock:
             give_up_s = time.monotonic() + _MAX_WAIT_S
-            while not await self._ask_for_turn():
+            while not await self._ask_for_turn(wanted := [self._siblings.number, True, work, _now_text()]):
                 if time.monotonic() > give_up_s:
                     raise ConflictError("another version is being deployed; try again when that has ended")
                 await asyncio.sleep(random.uniform(_POLL_S, 3 * _POLL_S))
-            holding = self._spawn(self._hold_turn())
+            holding = self._spawn(self._hold_turn(wanted))
             try:
                 await self._here.read_again()
                 await self._here.show()
@@ -119,27 +128,32 @@ class DeploymentPeers:
                 self._give_turn([self._siblings.number, False])
                 await asyncio.shield(self._siblings.ask(_TURN, [self._siblings.number, False]))
 
-    async def _ask_for_turn(self) -> bool:
-        wanted = [self._siblings.number, True]
+    def work(self) -> dict[str, str] | None:
+        """Returns what is being done by whichever process has the turn, and since when (ISO 8601); None if nothing is."""
+        if self._turn_of is None or time.monotonic() > self._turn_until_s:
+            return None
+        return {"change": self._work, "since": self._since}
+
+    async def _ask_for_turn(self, wanted: list[Any]) -> bool:
         if not self._give_turn(wanted):
             return False
         replies = await self._siblings.ask(_TURN, wanted)
         if all(replies.values.values()):
             return True
-        wanted[1] = False
-        self._give_turn(wanted)
-        await self._siblings.ask(_TURN, wanted)
+        no_longer = [self._siblings.number, False]
+        self._give_turn(no_longer)
+        await self._siblings.ask(_TURN, no_longer)
         return False
 
-    async def _hold_turn(self) -> None:
+    async def _hold_turn(self, wanted: list[Any]) -> None:
         """Keeps the turn while code is imported, programs load, or the store is slow."""
         while True:
             await asyncio.sleep(_HOLD_S)
-            self._give_turn([self._siblings.number, True])
-            await self._siblings.ask(_TURN, [self._siblings.number, True])
+            self._give_turn(wanted)
+            await self._siblings.ask(_TURN, wanted)
 
     def _give_turn(self, request: list[Any]) -> bool:
-        number, is_wanted = request
+        number, is_wanted, *work = request
         now_s = time.monotonic()
         is_free = self._turn_of in (None, number) or now_s > self._turn_until_s
         if not is_wanted:
@@ -150,6 +164,7 @@ class DeploymentPeers:
             if self._turn_of != number:
                 self._loads.clear()
             self._turn_of, self._turn_until_s = number, now_s + _TURN_S
+            self._work, self._since = work
         return is_free
 
     # Loading

@@ -21,6 +21,7 @@ class FormReason(Enum):
     QUEUE_EMPTIED = "a replica was free and took all that could share a batch"
     FULL = "max_batch_size was reached"
     ALONE = "its program takes one call at a time, in no batch"
+    SIDE_BY_SIDE = "its program runs up to max_ongoing calls side by side, in no batch, and a place was free"
     COSTS_ENOUGH = "max_batch_cost was reached"
     SHARED = "several replicas were free and split the queue"
     HELD = "it was held for calls that were about to be ready"

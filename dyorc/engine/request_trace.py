@@ -169,6 +169,7 @@ class PartTrace(msgspec.Struct, eq=False, gc=False):
 
 
 NEXT_LEADER = "next_leader"
+FAILED_BY = "failed_by"
 
 
 class TraceNote(msgspec.Struct, eq=False, gc=False):
@@ -178,7 +179,8 @@ class TraceNote(msgspec.Struct, eq=False, gc=False):
         event: ``lost`` or ``recomputed``: a result of the program. ``evicted``: a resident of it, for want of room. ``remade``:
             one that was dropped is about to be made again. ``waited_for_room``: a call of it that begins a chain of residents,
             until now. ``next_leader``: the request was sent to the next leader of its group. ``answered``: the request.
-        why: What had become of a resident that is remade, as `CallTrace.dropped` says it.
+            ``failed_by``: one of several calls of the program, or of the nested workflow, with whose error the request failed.
+        why: What had become of a resident that is remade, as `CallTrace.dropped` says it. Of ``failed_by``: which call it was.
         by: What makes it again: ``rebuild`` of the program, or its ``call``.
     """
 
@@ -205,6 +207,7 @@ _SENTENCES = {
     "recomputed": "the result of {program} has been computed again",
     "evicted": "a resident of {program} was evicted to make room for others",
     "remade": "a resident of {program} that {why} is made again {by}",
+    FAILED_BY: "it failed by {why} of {program}",
     NEXT_LEADER: "it was sent to the next leader of its group",
     "waited_for_room": "{program} has waited for room for its resident",
 }

@@ -62,6 +62,7 @@ from dyorc.models.registry import ModelRegistry
 from dyorc.models.status import StatusBoard
 from dyorc.models.submission import Submission
 from dyorc.orchestrator.fleet import Fleet
+from dyorc.orchestrator.generator_hooks import GeneratorHooks
 from dyorc.orchestrator.measuring import ReplicaMeasuring, levels_of, read_levels
 from dyorc.orchestrator.request_owners import RequestOwners
 from dyorc.orchestrator.scaler import Scaler, ScalingTarget
@@ -108,6 +109,7 @@ class Orchestrator:
         self._registry = registry
         self._config = config
         self._watch = StepWatch(config.engine.step_warning_s, config.engine.step_limit_s)
+        self._generators = GeneratorHooks()
         # A replica may still answer an earlier engine, of this process or of one before it.
         self._host = Host(batch_ids=count(secrets.randbits(48)), step_monitor=self._watch)
         self.scaler = Scaler(config.scaling)
@@ -136,6 +138,7 @@ class Orchestrator:
         self._loop = asyncio.get_running_loop()
         async with AsyncExitStack() as stack:
             stack.enter_context(self._watch)
+            stack.enter_context(self._generators)
             stack.enter_context(self.tensors.exchange)
             self.tensors.open()
             stack.callback(self.tensors.close)
@@ -391,6 +394,7 @@ class Orchestrator:
         """Hands the engine the posted events, and carries out its actions."""
         events, self._events = self._events, []
         now_ns = time.monotonic_ns()
+        self._generators.is_in_turn = True
         try:
             actions = self._engine.handle(events, now_ns)
         except Exception:
@@ -398,6 +402,8 @@ class Orchestrator:
             _log.exception("engine_failed")
             self._start_over()
             return
+        finally:
+            self._generators.is_in_turn = False
         self._turns_ns.add(time.monotonic_ns() - now_ns)
         for action in actions:
             try:

@@ -45,6 +45,11 @@ class Deploy(msgspec.Struct, frozen=True, kw_only=True):
     max_differences: int = 0
 
     @property
+    def summary(self) -> str:
+        """What it does, for people who wait for it."""
+        return f"the deploy of {self.target.rpartition('/')[2] or repr(self.model)}"  # its folder is not for every key
+
+    @property
     def share_or_default(self) -> float:
         """The part of the requests that it gets."""
         if self.share is not None:
@@ -60,11 +65,21 @@ class Undeploy(msgspec.Struct, frozen=True):
     model: str
     version: str | None = None
 
+    @property
+    def summary(self) -> str:
+        """What it does, for people who wait for it."""
+        return f"the undeploy of {self.model!r}"
+
 
 class Rollback(msgspec.Struct, frozen=True):
     """Undoes the last change of a model."""
 
     model: str
+
+    @property
+    def summary(self) -> str:
+        """What it does, for people who wait for it."""
+        return f"the rollback of {self.model!r}"
 
 
 DeploymentChange: TypeAlias = Deploy | Undeploy | Rollback

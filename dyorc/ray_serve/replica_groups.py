@@ -69,7 +69,7 @@ def settle_groups(programs: Iterable[Program]) -> list[ReplicaGroup]:
             merged = _merge([program for program in group.programs if program.options.ray_actor_options], group.name)
             for program in group.programs:
                 numbers = _numbers(bounds, program.options.bounds.target_calls)
-                options = replace(program.options, ray_actor_options=merged, **numbers)
+                options = program.options.changed(ray_actor_options=merged, **numbers)
                 object.__setattr__(program, "options", options)  # frozen for all other code
     return groups
 

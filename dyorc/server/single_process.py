@@ -85,6 +85,7 @@ async def serve_embedded(
         is_first = siblings is None or siblings.number == 0
         judge = CanaryRunner(deployer, service.versions.counts, settings.deployment.judge_interval_s, is_in_charge=is_first)
         service.server_view.add_report_part("canaries", judge.report)
+        service.server_view.add_report_part("deploying", deployer.work)
         await stack.enter_async_context(judge)
         deploy = await stack.enter_async_context(deploy_in_background(running))
         stack.push_async_callback(drain.finish, orchestrator.finish_effects)

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dyorc.engine.actions import FormReason
 from dyorc.engine.request_trace import NEXT_LEADER, BatchTrace
 from dyorc.telemetry.critical_path import RequestStage, StageInterval, WrongGuesses, critical_path, stage_times
 from dyorc.telemetry.record import RequestRecord
@@ -106,6 +107,8 @@ def _describe_wait_end(pieces: Sequence[StageInterval]) -> str:
     batches = _batches(pieces)
     if len(batches) != 1:
         return "" if batches else ", and was never run"
+    if batches[0].reason == FormReason.SIDE_BY_SIDE.value:
+        return f", until one of the places of {batches[0].replica_id} was free (`max_ongoing`)"
     return f", until a batch of {batches[0].size} was sent to {batches[0].replica_id}: {batches[0].reason}"
 
 

@@ -19,6 +19,7 @@ from dyorc.gateway.grpc.grpc_server import GrpcServer
 from dyorc.server.request_pipeline import grpc_server
 from tests import oip_grpc
 from tests.deadlines import TIMEOUT_S
+from tests.integration.grpc_servers import GRPC_SERVERS
 from tests.integration.stack import running
 from tests.workflows import arithmetic
 
@@ -149,3 +150,78 @@ async def test_a_client_that_does_not_read_its_answer_is_cut_off() -> None:
         assert await patient.read(opens_window=True) > 0
         for one in (deaf_writer, writer):
             one.close()
+
+
+_GOOD = {
+    b":method": b"POST", b":scheme": b"http", b":path": b"/inference.GRPCInferenceService/ServerLive", b":authority": b"x",
+    b"content-type": b"application/grpc", b"te": b"trailers",
+}  # fmt: skip
+_LIVE = {":status": "200", "grpc-status": "0"}
+_RESET = {"reset": 2}
+
+
+def _unread(name: str) -> dict[str, object]:
+    return {":status": "200", "grpc-status": "13", "grpc-message": f"Error parsing '{name}' metadata"}
+
+
+@pytest.mark.parametrize("server", GRPC_SERVERS)
+async def test_odd_headers_are_answered_as_grpcio_answers_them(server: str) -> None:
+    """Each on a connection of its own."""
+    pytest.importorskip("ngh2")
+    timeouts = [(b"grpc-timeout", value, _unread("grpc-timeout")) for value in (b"", b"1", b"S", b"1x", b"-1S", b"1.5S", b"1s")]
+    methods = [(b":method", value, _unread(":method")) for value in (b"HEAD", b"post")]
+    cases: list[tuple[bytes, bytes | None, dict[str, object]]] = [
+        (b"te", b"trailers", _LIVE), *((b"grpc-timeout", value, _LIVE) for value in (b"9S", b"9 S", b"123456789S")),
+        *timeouts, *methods, (b":method", b"GET", _RESET), (b":method", b"PUT", _RESET), (b"te", None, _RESET),
+    ]  # fmt: skip
+    config = _OWN.model_copy(update={"grpc_server": server})
+    async with running([arithmetic.quadruple], gateway=config, grpc=True) as stack:
+        for name, value, expected in cases:
+            headers = {key: each for key, each in (_GOOD | {name: value}).items() if each is not None}
+            assert await _answer_to(stack.grpc_address, headers) == expected, (name, value)
+
+
+async def _answer_to(address: str, headers: dict[bytes, bytes]) -> dict[str, object]:
+    """Calls a method with an empty message, and returns what comes of it."""
+    import ngh2  # pyright: ignore[reportMissingImports]
+
+    http2: Any = ngh2.Connection(ngh2.Role.CLIENT, ngh2.Configuration())
+    http2.initiate_connection({})
+    http2.send_data(http2.send_request(list(headers.items())), bytes(5), end_stream=True)
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    answer: dict[str, object] = {}
+    is_over = False
+    async with asyncio.timeout(TIMEOUT_S):
+        while not is_over:
+            writer.write(http2.data_to_send())
+            http2.receive_data(await reader.read(65536))
+            for event in http2.events():
+                match event:
+                    case ngh2.ResponseReceived() | ngh2.TrailersReceived():
+                        fields = {name.decode(): value.decode() for name, value in event.headers}
+                        answer |= {name: fields[name] for name in (":status", "grpc-status", "grpc-message") if fields.get(name)}
+                    case ngh2.StreamReset() if event.error_code:
+                        answer["reset"] = event.error_code
+                    case ngh2.StreamClosed():
+                        is_over = True
+                    case _:
+                        pass
+    writer.close()
+    return answer
+
+
+async def test_clients_that_connect_at_once_find_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """asyncio lets 100 wait; with more, the kernel drops what they send, and they try again after a second."""
+    pytest.importorskip("dyorc.gateway.grpc.http2_server")
+    loop = asyncio.get_running_loop()
+    listening: list[dict[str, Any]] = []
+    create_server = loop.create_server
+
+    async def create(*args: Any, **options: Any) -> asyncio.Server:
+        listening.append(options)
+        return await create_server(*args, **options)
+
+    monkeypatch.setattr(loop, "create_server", create)
+    async with running([arithmetic.quadruple], gateway=_OWN, grpc=True):
+        assert [options.get("backlog") for options in listening] == [4096, 4096]  # of HTTP and gRPC

@@ -16,7 +16,8 @@ FORCED: Mapping[str, Any] = {
     "margin": 0, "max_wasted_ratio": 0.95, "min_probability": 0.0, "max_depth": 8, "burst_s": 1e6, "compare": False,
 }  # fmt: skip
 """Settings of `engine.speculation` with which every decision is guessed, whatever that costs."""
-_PLACE = re.compile(r" \([^()]*\.py, line \d+\)")
+_PLACE = re.compile(r" \([^()]*\.py, line \d+\)| \(for the value at index \d+\)")
+_ASKING = re.compile(r"workflow '[^']*': the (?:predicate|key) of a decision")
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +79,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException) -> "Failure":
-        return cls(type(error).__name__, _PLACE.sub("", str(error)))
+        return cls(type(error).__name__, _ASKING.sub("the predicate of a decision", _PLACE.sub("", str(error))))
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from dyorc.authoring.ref import Ref
 from dyorc.core.tensor import BlockId
 from dyorc.engine.model.futures import FAILED, Argument, Future, Outcome, read_refs
 from dyorc.engine.model.program_call import Call
-from dyorc.errors import DyOrcError, WorkflowError, text_of, traceback_of, type_name
+from dyorc.errors import DyOrcError, text_of, traceback_of, type_name
 
 if TYPE_CHECKING:
     from dyorc.engine.model.request_tree import Task
@@ -95,18 +95,18 @@ class BranchPoint:
                 self.error = ref.future.error
                 break
         else:
+            workflow = self.segment.task.callee.name
             token = current_recorder.set(None)  # a predicate is a function of its value and calls nothing
             try:
-                outcome = self.decision.decide(read_refs(self.decision.refs))
+                outcome = self.decision.decide(read_refs(self.decision.refs), workflow)
                 self.outcome = outcome if type(outcome) is bool else exact(outcome)
             except DyOrcError as error:
                 self.error = error
             except StepInterrupted:
                 raise
             except BaseException as error:
-                self.error = WorkflowError(
-                    f"the predicate of a decision raised {type_name(error)}: {text_of(error)} ({self._place_of(error)})"
-                )
+                text = f"raised {type_name(error)}: {text_of(error)}"
+                self.error = self.decision.mistake(workflow, text, self._place_of(error))
             finally:
                 current_recorder.reset(token)
         if self.error is not None:

@@ -356,14 +356,14 @@ class Request:
     def unreported_failures(self) -> list[tuple[Entry, DyOrcError]]:
         """Returns the effects whose failure is unreported: the error neither is the request's own, nor was it raised in a
         workflow that went on. An error that passed from a call through nested workflows is returned once."""
-        reported = [error for error, task in self.raised if task is self.root or task.future.error is not error]
+        reported = {id(error) for error, task in self.raised if task is self.root or task.future.error is not error}
         if self.root is not None and self.root.future.error is not None:
-            reported.append(self.root.future.error)
+            reported.add(id(self.root.future.error))
         unreported: list[tuple[Entry, DyOrcError]] = []
         for entry in self.failed_effects:
             error = entry.future.error
-            if error is not None and not any(other is error for other in reported):
-                reported.append(error)
+            if error is not None and id(error) not in reported:
+                reported.add(id(error))
                 unreported.append((entry, error))
         return unreported
 

@@ -193,7 +193,9 @@ def fair_size(pool: ReplicaPool, num_calls: int, cost: float, max_size: int) -> 
 def reason_when_full(pool: ReplicaPool, max_size: int) -> FormReason:
     """Returns why a batch of the largest size that its pool allows now was formed."""
     options = pool.program.options
-    if not options.batched:
+    if pool.program.max_ongoing > 1:
+        return FormReason.SIDE_BY_SIDE
+    if options.max_batch_size == 1:
         return FormReason.ALONE
     return FormReason.FULL if max_size == options.max_batch_size else FormReason.COSTS_ENOUGH
 

@@ -17,7 +17,7 @@ def error_of(call: Call, event: BatchFailed) -> DyOrcError:
     failed = _failed(call)
     for stream, source in failed:
         if event.error_type == type_name(source) and event.message == text_of(source):
-            return _continued(source, _passed_on(call, stream))
+            return continued(source, _passed_on(call, stream))
     text = "".join([_beside(stream, source) for stream, source in failed[:1]])
     return ProgramError(name, event.error_type, f"{event.message}{text}", event.traceback)
 
@@ -48,7 +48,7 @@ def _beside(stream: str, source: DyOrcError) -> str:
     return f" (its stream {stream!r} had failed: {source})"
 
 
-def _continued(error: DyOrcError, addition: str) -> DyOrcError:
+def continued(error: DyOrcError, addition: str) -> DyOrcError:
     """Returns an error like another one, with a longer text. The constructors of some classes would write that anew."""
     kind = type(error)
     continued = kind.__new__(kind, f"{error}{addition}")

@@ -9,6 +9,7 @@ from dyorc.engine.actions import FormReason
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import ReplicaLeft, SuspectsReported
 from dyorc.engine.model.program_call import Call, CallState
+from dyorc.engine.scheduling.failed_streams import continued
 from dyorc.engine.scheduling.lanes import Lanes
 from dyorc.engine.scheduling.queues import CallQueue
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
@@ -220,8 +221,9 @@ class RetryPolicy:
             self._retry(part, pool)
 
     def _fail_all(self, batch: Batch, error: DyOrcError) -> None:
-        for call in self._certain(batch):
-            fail(self._turn, batch.replica.pool, call, error)
+        """Fails the calls of a batch, each with an error of its own: errors tell apart which failures were reported."""
+        for number, call in enumerate(self._certain(batch)):
+            fail(self._turn, batch.replica.pool, call, continued(error, "") if number else error)
 
     def _retry(self, calls: list[Call], pool: ReplicaPool) -> None:
         """Queues calls together again, except those whose inputs were lost meanwhile."""

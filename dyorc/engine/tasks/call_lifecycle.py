@@ -15,7 +15,7 @@ from dyorc.engine.tasks.part_taking import PartTaker
 from dyorc.engine.tasks.recovery import Recovery
 from dyorc.engine.tasks.tensor_needs import TensorNeeds
 from dyorc.engine.tasks.trace_events import trace_call, trace_end, trace_inputs
-from dyorc.errors import DyOrcError, ProgramError, SizeLimitError
+from dyorc.errors import DyOrcError, InvalidInputError, ProgramError, SizeLimitError
 
 _WAITING: Final = CallState.WAITING
 _RUNNING: Final = CallState.RUNNING
@@ -329,9 +329,14 @@ class CallLifecycle:
 
 
 def _refusal(call: Call, error: Exception) -> DyOrcError:
-    """Returns the error of a call whose inputs do not fit: the client's if its tensor is too large, else the program's."""
+    """Returns the error of a call whose inputs do not fit: the client's if its tensor is too large, else one that names
+    the workflow that made it."""
     if isinstance(error, SizeLimitError) and call.is_from_client(error.input_at):
         return error
     if isinstance(error, ProgramError):
         return error
-    return ProgramError(call.callee.name, type(error).__name__, str(error))
+    name, kind, message = call.callee.name, type(error).__name__, str(error)
+    shown = message.removeprefix(f"program {name!r}: ") if isinstance(error, InvalidInputError) else f"{kind}: {message}"
+    workflow = call.segment.task.callee.name
+    text = f"workflow {workflow!r} called program {name!r} with inputs that do not fit, so it did not run: {shown}"
+    return ProgramError(name, kind, message, text=text)

@@ -161,7 +161,7 @@ class ExecutionPath:
                 elif isinstance(reply, DyOrcError):
                     task = self.segment.task
                     if task.request.has_effects:
-                        task.request.raised.append((reply, task))
+                        task.request.raised += [(error, task) for error in self._errors_behind(reply)]
                     try:
                         self._wanted = coroutine.throw(reply.with_traceback(None))
                     finally:
@@ -248,6 +248,11 @@ class ExecutionPath:
     @staticmethod
     def _failure(refs: Sequence[Ref]) -> DyOrcError | None:
         return next((ref.future.error for ref in refs if ref.future.state is FAILED), None)
+
+    def _errors_behind(self, reply: DyOrcError) -> Sequence[DyOrcError]:
+        """Returns the errors that a run learns of when one is thrown: those of all that it awaits together."""
+        refs: Sequence[Ref] = self._wanted.refs if isinstance(self._wanted, Gather | Decision) else ()
+        return [error for ref in refs if (error := ref.future.error) is not None] or (reply,)
 
     def _next_part(self, wanted: NextPart) -> Blocked | DyOrcError | tuple[Any]:
         """Returns a part, as a Ref, or the end of a stream."""

@@ -3,9 +3,10 @@
 What the generator awaits comes out unchanged, what it yields as a `Yielded`. Nothing is left to an event loop: Python would hand
 the generator to the loop running in the thread of its first step, which would close it when it is collected; and closing a
 suspended generator has to be awaited. So its first step runs without the loop's hooks, and `Generating.close` steps the closing
-itself. A path uses one on one thread.
+itself; generators that it uses are closed by `close_generator` when they are collected. A path uses one on one thread.
 """
 
+import contextlib
 import sys
 from collections.abc import Generator
 from types import AsyncGeneratorType, CodeType, FrameType
@@ -13,6 +14,28 @@ from typing import Any
 
 MAX_REFUSALS = 100
 """How many times a coroutine or generator may await or yield while it is closed; after that it is abandoned."""
+
+
+def close_generator(generator: Any) -> None:
+    """Ends an async generator that is being collected, wherever it is suspended. Errors are ignored, as by `close_coroutine`.
+
+    Its ``finally`` blocks run, up to the first thing that each awaits. From Python 3.13 on, if one of them awaits something while
+    what iterates the generator is closed, the rest of it is left out.
+    """
+    step: Generator[Any, Any, Any] | None = None
+    for _ in range(MAX_REFUSALS):
+        if generator.ag_frame is None:
+            return
+        if step is None:
+            # One whose last step was never finished counts as running, and refuses to be closed; up to Python 3.12, it takes an
+            # error by way of another step.
+            step = _generator_of(generator.asend(None) if generator.ag_running else generator.aclose())
+        is_refused = False
+        with contextlib.suppress(BaseException):
+            step.throw(GeneratorExit())
+            is_refused = True
+        if not is_refused:
+            step = None
 
 
 class Yielded:
@@ -54,7 +77,7 @@ class Generating:
 
     def _advance(self, value: Any, error: BaseException | None) -> Any:
         hooks = sys.get_asyncgen_hooks()
-        sys.set_asyncgen_hooks(None, None)  # so that generators it uses are not closed by a loop either
+        sys.set_asyncgen_hooks(None, close_generator)  # so that generators it uses are not closed by a loop either
         self.cr_running = True
         try:
             if self._step is None:
@@ -81,7 +104,7 @@ class Generating:
             RuntimeError: If it will not end.
         """
         hooks = sys.get_asyncgen_hooks()
-        sys.set_asyncgen_hooks(None, None)
+        sys.set_asyncgen_hooks(None, close_generator)
         self.cr_running = True
         try:
             for _ in range(MAX_REFUSALS):

@@ -19,6 +19,7 @@ from dyorc.engine.tasks.part_sending import PartSender
 from dyorc.engine.tasks.recovery import Recovery
 from dyorc.engine.tasks.task_endings import TaskEndings
 from dyorc.engine.tasks.tensor_needs import TensorNeeds
+from dyorc.engine.tasks.trace_events import trace_failure
 from dyorc.engine.timers import Timer, TimerKind
 from dyorc.errors import DeadlineError, DyOrcError, EffectLostError, InternalError, ReplicaLostError, RequestCancelledError
 
@@ -223,6 +224,8 @@ class RequestLifecycle:
         if error is not None:
             request.is_untaken = False
         if (story := request.context.story) is not None:
+            if error is not None and request.root is not None:
+                trace_failure(story, request.root, error, self._turn.now_ns)
             story.end(self._turn.now_ns, is_answered=error is None)
         timer = self.deadlines.pop(request.request_id, None)
         if timer is not None:  # otherwise this repeats the answer

@@ -4,7 +4,7 @@ from dyorc.engine.model.futures import Future, Outcome
 from dyorc.engine.model.journal import BranchPoint, Segment
 from dyorc.engine.model.program_call import Call
 from dyorc.engine.model.request_tree import Task
-from dyorc.engine.request_trace import CallTrace, DecisionTrace, PartTrace, RequestTrace, TraceNote
+from dyorc.engine.request_trace import FAILED_BY, CallTrace, DecisionTrace, PartTrace, RequestTrace, TraceNote
 from dyorc.errors import DyOrcError
 
 
@@ -100,6 +100,23 @@ def trace_repeat(story: RequestTrace, call: Call, now_ns: int, *, is_rebuilt: bo
         story.note(TraceNote(now_ns, "lost", name))
         return
     story.note(TraceNote(now_ns, "remade", name, trace.dropped, "rebuild" if is_rebuilt else "call"))
+
+
+def trace_failure(story: RequestTrace, root: Task, error: DyOrcError, now_ns: int) -> None:
+    """Records by which of several calls of one program or workflow a request has failed, from the outside to the inside: the
+    pieces of a fan-out have no other names."""
+    caller: Task | None = root
+    while caller is not None:
+        entries = list(caller.entries())
+        failed = next((entry for entry in entries if entry.future.error is error), None)
+        if failed is None:
+            return
+        alike = [entry for entry in entries if entry.callee is failed.callee]
+        if len(alike) > 1:
+            index = alike.index(failed)
+            which = f"call {index + 1} of {len(alike)} (index {index})"
+            story.note(TraceNote(now_ns, FAILED_BY, failed.callee.name, which))
+        caller = failed if isinstance(failed, Task) else None
 
 
 def _shown(point: BranchPoint) -> str:

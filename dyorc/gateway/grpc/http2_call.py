@@ -7,7 +7,6 @@ Source: gRPC over HTTP/2 (doc/PROTOCOL-HTTP2.md of grpc/grpc).
 
 import asyncio
 import base64
-import re
 import time
 import zlib
 from collections import deque
@@ -21,8 +20,6 @@ from dyorc.gateway.grpc.call_heads import CallHead
 from dyorc.gateway.grpc.inference_calls import EOF
 
 _HEAD_BYTES = 5
-_UNITS_S = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
-_TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _WINDOW_BITS = {b"gzip": 31, b"deflate": 15}
 _PLAIN_ASCII = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 _BINARY = "-bin"
@@ -228,12 +225,6 @@ def whole_message(data: bytes, max_bytes: int) -> bytes | None:
     if not 0 <= size <= max_bytes or data[0] or int.from_bytes(data[1:_HEAD_BYTES]) != size:
         return None
     return data[_HEAD_BYTES:]
-
-
-def deadline_s_of(timeout: bytes) -> float | None:
-    """Returns when a call that may take so long has to be answered, on the monotonic clock; None if that is no time."""
-    match = _TIMEOUT.fullmatch(timeout)
-    return None if match is None else time.monotonic() + int(match[1]) * _UNITS_S[match[2].decode()]
 
 
 def seconds_until(deadline_s: float | None) -> float | None:

@@ -17,7 +17,7 @@ import ngh2
 import structlog
 
 from dyorc.config import GatewayConfig
-from dyorc.gateway.grpc.call_heads import CallHeadCache
+from dyorc.gateway.grpc.call_heads import CallHeadCache, HeadFault
 from dyorc.gateway.grpc.direct_calls import DirectModelInfer
 from dyorc.gateway.grpc.handlers import Method, all_methods
 from dyorc.gateway.grpc.http2_call import CallError
@@ -42,7 +42,9 @@ _MAX_UNSENT_BYTES = 2**20
 _MAX_IDLE_BYTES = 2**20
 """A client that sends more than this without a call, its data or reading as much, sends frames that cost others time."""
 _GREETING_S, _IDLE_S, _PING_S = 10.0, 600.0, 60.0
-_NO_ERROR = 0
+_NO_ERROR, _INTERNAL_ERROR = 0, 2
+_BACKLOG = 4096
+"""Clients that may connect at once, as to HTTP."""
 _SETTINGS = {3: _MAX_STREAMS, 4: _STREAM_WINDOW_BYTES, 6: _MAX_METADATA_BYTES}
 _CONFIGURATION = ngh2.Configuration(auto_window_update=False, max_inbound_header_list_size=_MAX_READ_METADATA_BYTES)
 
@@ -80,7 +82,7 @@ class Http2Server:
         host, port = self._config.host, self._config.grpc_port_to_bind
         loop, is_shared = asyncio.get_running_loop(), self._is_port_shared or None
         try:
-            self._server = await loop.create_server(self._connection, host, port, reuse_port=is_shared)
+            self._server = await loop.create_server(self._connection, host, port, reuse_port=is_shared, backlog=_BACKLOG)
         except OSError as error:
             reason = error.strerror or error
             raise OSError(error.errno, f"cannot serve gRPC on {host}:{port}: {reason}; {OTHER_GRPC_PORT}") from error
@@ -274,8 +276,8 @@ class _Connection(asyncio.Protocol):
         stream_id, head = event.stream_id, self._heads.read(event.headers)
         self._num_idle_bytes = 0
         arrived_ns = time.monotonic_ns()
-        if not head.is_grpc:
-            self._http2.send_response(stream_id, [(b":status", b"415")], end_stream=True)
+        if head.fault is not None:
+            self._refuse_head(stream_id, head.fault)
             return
         if head.num_bytes > _MAX_METADATA_BYTES:
             text = f"the metadata takes {head.num_bytes} bytes, expected at most {_MAX_METADATA_BYTES}"
@@ -292,6 +294,16 @@ class _Connection(asyncio.Protocol):
             stream.begin()
         if event.end_stream:
             self._end_input(stream_id)
+
+    def _refuse_head(self, stream_id: int, fault: HeadFault) -> None:
+        """Answers what is no call of gRPC, as grpcio does; another content type, which grpcio takes, as specified."""
+        match fault:
+            case HeadFault.NOT_GRPC:
+                self._http2.send_response(stream_id, [(b":status", b"415")], end_stream=True)
+            case HeadFault.NOT_A_CALL:
+                self._http2.reset_stream(stream_id, _INTERNAL_ERROR)
+            case _:
+                self.refuse(stream_id, CallError(grpc.StatusCode.INTERNAL, f"Error parsing '{fault.value}' metadata"))
 
     def _receive(self, event: Any) -> None:
         if event.data:

@@ -3,6 +3,7 @@
 """One gRPC call on a connection of our own, from its headers to the end of its answer. Runs in the event loop's thread only."""
 
 import asyncio
+import time
 from typing import Protocol
 
 import grpc
@@ -17,7 +18,6 @@ from dyorc.gateway.grpc.http2_call import (
     CallError,
     Http2Call,
     Metadata,
-    deadline_s_of,
     seconds_until,
     trailers_of,
     whole_message,
@@ -98,7 +98,7 @@ class Http2Stream:
         self._call: Http2Call | None = None
         self._end: asyncio.Future[None] | None = None  # of a direct call, once the server stops
         self.head = head
-        self.deadline_s = deadline_s_of(head.timeout) if head.timeout else None
+        self.deadline_s = None if head.timeout_s is None else time.monotonic() + head.timeout_s
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.has_begun = False

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Mapping
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
@@ -223,10 +224,37 @@ async def test_a_cell_keeps_its_turn_while_it_loads(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(peers, "_HOLD_S", 0.01)
     async with cells() as supervisor:
         first, second = await supervisor.start(0), await supervisor.start(1)
-        async with first.deploying.turn():
+        async with first.deploying.turn("a test"):
+            since = first.deployer.work()["since"]  # type: ignore[index]
             await wait_until_async(lambda: len(second.asked) > 3, "it says again and again that it has the turn", 10)
-    assert {(what, tuple(value)) for what, value in second.asked[:-1]} == {("deploying/turn", (0, True))}
+    assert {(what, tuple(value)) for what, value in second.asked[:-1]} == {("deploying/turn", (0, True, "a test", since))}
     assert second.asked[-1] == ("deploying/turn", [0, False])
+
+
+async def test_every_cell_knows_which_change_others_wait_for() -> None:
+    async with cells() as supervisor:
+        first, second = await supervisor.start(0), await supervisor.start(1)
+        is_noted, goes_on = asyncio.Event(), asyncio.Event()
+
+        async def hold_up() -> None:
+            is_noted.set()
+            await goes_on.wait()
+
+        assert [cell.deployer.work() for cell in (first, second)] == [None, None]
+        supervisor.notes.is_noted = hold_up
+        before = datetime.now(UTC).replace(microsecond=0)
+        changing = asyncio.create_task(first.deployer.change(ROLLBACK))
+        await is_noted.wait()
+        waiting = asyncio.create_task(second.deployer.change(Deploy(model="flow", version="1", is_incompatible_allowed=True)))
+        for cell in (first, second):
+            work = cell.deployer.work()
+            assert work is not None
+            assert work["change"] == "the rollback of 'flow'"
+            assert before <= datetime.fromisoformat(work["since"]) <= datetime.now(UTC)
+        goes_on.set()
+        await changing
+        await waiting
+        assert [cell.deployer.work() for cell in (first, second)] == [None, None]
 
 
 async def test_of_two_who_write_at_once_the_second_is_refused() -> None:

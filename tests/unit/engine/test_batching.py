@@ -320,6 +320,40 @@ def test_a_program_that_is_not_batched_gets_one_call_at_a_time() -> None:
     assert [world.result(at) for at in (1, 2, 3)] == [5, 10, 1]
 
 
+@dyorc.program(max_batch_size=1)
+def add_one_alone(x: Vectors) -> Vectors:
+    return x + 1
+
+
+@dyorc.program(batched=False, max_ongoing=2)
+async def norm_aside(x: Float[np.ndarray, " n"]) -> Float[np.ndarray, ""]:
+    return np.asarray(np.sqrt((x * x).sum()), np.float32)
+
+
+@dyorc.workflow
+async def increment_alone(x: Vector) -> Vector:
+    return add_one_alone(x)
+
+
+@dyorc.workflow
+async def length_aside(x: Vector) -> Float[np.ndarray, ""]:
+    return norm_aside(x)
+
+
+@pytest.mark.parametrize(
+    ("program", "workflow", "reason"),
+    [(add_one_alone, increment_alone, FormReason.ALONE), (norm_aside, length_aside, FormReason.SIDE_BY_SIDE)],
+    ids=["batches of one", "side by side"],
+)
+def test_a_reason_says_whether_calls_run_one_by_one_or_side_by_side(
+    program: dyorc.Program, workflow: dyorc.Workflow, reason: FormReason
+) -> None:
+    world = world_with(program=program)
+    world.submit_all(workflow, [[3, 4]] * 3)
+    world.finish_all()
+    assert {batch.action.reason for batch in world.history} == {reason}
+
+
 @dyorc.workflow
 async def fan_out(x: Vector) -> Vector:
     total = x

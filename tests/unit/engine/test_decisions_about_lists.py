@@ -1,5 +1,6 @@
 """`dyorc.when` and `dyorc.choose` about a list of values: one decision, an outcome for each of them."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -136,19 +137,23 @@ def test_the_first_failure_of_the_list_is_raised_once_all_have_ended() -> None:
 @pytest.mark.parametrize(
     ("predicate", "message"),
     [
-        (lambda row: 1 / (row[0] - row[0]), "predicate of a decision raised ZeroDivisionError"),
-        (lambda row: "yes", "the predicate returned str 'yes', expected a bool"),
+        (lambda row: 1 / (row[0] - row[0]), "raised ZeroDivisionError: float division by zero"),
+        (lambda row: "yes", "returned str 'yes', expected a bool"),
     ],
 )
-def test_a_predicate_that_fails_for_one_value_fails_the_decision(predicate: Callable[[Any], Any], message: str) -> None:
+def test_a_predicate_that_fails_for_one_value_fails_the_decision_and_the_error_says_where(
+    predicate: Callable[[Any], Any], message: str
+) -> None:
     @dyorc.workflow
     async def failing(x: Items) -> Row:
         refs = dyorc.map(double, await x)
         await dyorc.when(refs, lambda row: predicate([float(row[0])]) if row[0] > 7 else True)
         return refs[0]
 
-    with pytest.raises(WorkflowError, match=message):
+    with pytest.raises(WorkflowError) as caught:
         dyorc.run(failing, FOUR)
+    place = r"\(for the value at index 2\) \(test_decisions_about_lists.py, line \d+\)"
+    assert re.fullmatch(rf"workflow 'failing': the predicate of a decision {message} {place}", str(caught.value))
 
 
 @pytest.mark.parametrize(

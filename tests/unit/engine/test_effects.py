@@ -278,3 +278,44 @@ def test_a_batch_that_was_not_sent_runs_when_its_replica_is_back_however_often_t
     world.finish_all()
     np.testing.assert_array_equal(world.result(request_id), [1, 1])
     world.check_nothing_is_left()
+
+
+@dyorc.workflow
+async def three_aside(x: Vector) -> Vector:
+    dyorc.map(send, [x, x, x])
+    return double(x)
+
+
+@dyorc.workflow(wait_for_effects=True)
+async def three_handled(x: Vector) -> Vector:
+    try:
+        await dyorc.gather(*dyorc.map(send, [x, x, x]))
+    except ProgramError:
+        return double(x)
+    return x
+
+
+def test_each_effect_of_a_batch_that_failed_is_counted() -> None:
+    host = Host()
+    world = world_of(send, double, host=host)
+    request_id = world.submit(three_aside, [1, 1])
+    finish(world, double)
+    assert world.result(request_id)[0] == 2
+    (batch,) = world.batches(send)
+    assert batch.size == 3
+    world.fail(batch)
+    assert [failure.callee for failure in world.failed_effects] == ["send"] * 3
+    assert len({str(failure.error) for failure in world.failed_effects}) == 1
+    assert host.statistics.of_workflow("three_aside").effect_failures == {"program": 3}
+    world.check_nothing_is_left()
+
+
+def test_a_workflow_that_awaits_effects_together_learns_of_all_their_failures() -> None:
+    host = Host()
+    world = world_of(send, double, host=host)
+    request_id = world.submit(three_handled, [1, 1])
+    world.fail(world.batches(send)[0])
+    world.finish_all()
+    assert world.result(request_id)[0] == 2
+    assert host.statistics.of_workflow("three_handled").effect_failures == {}
+    world.check_nothing_is_left()

@@ -152,7 +152,9 @@ def test_an_outcome_that_is_not_hashable_is_refused(outcome: Any) -> None:
     world = world_of()
     request_id = world.submit(chooser(lambda v: outcome), [1, 1])
     world.finish_all()
-    with pytest.raises(WorkflowError, match=r"dyorc.choose: the key \w+ .* is not hashable"):
+    with pytest.raises(
+        WorkflowError, match=r"workflow '.*': the key of a decision returned \w+ .*, which is not hashable \(.*, line \d+\)"
+    ):
         world.result(request_id)
 
 

@@ -147,7 +147,9 @@ async def view_out_of_range(x: Vector) -> Vector:
 
 
 def test_a_view_that_does_not_fit_fails_the_call_with_both_shapes(world: World) -> None:
-    with pytest.raises(ProgramError, match=r"program 'add' failed.*'y' has size 0 in dimension 0, expected 2"):
+    with pytest.raises(
+        ProgramError, match=r"called program 'add' with inputs that do not fit.*'y' has size 0 in dimension 0, expected 2"
+    ):
         run(world, view_out_of_range, [0, 0])
 
 
@@ -234,7 +236,9 @@ async def predicate_without_bool(x: Vector) -> Vector:
 
 
 def test_the_error_names_a_predicate_that_does_not_return_a_bool(world: World) -> None:
-    with pytest.raises(WorkflowError, match=r"the predicate returned ndarray .* expected a bool"):
+    place = r"\(test_workflows.py, line \d+\)"
+    text = rf"workflow 'predicate_without_bool': the predicate of a decision returned ndarray .* expected a bool {place}"
+    with pytest.raises(WorkflowError, match=text):
         run(world, predicate_without_bool, [0, 0])
 
 

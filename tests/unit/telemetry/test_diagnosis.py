@@ -2,6 +2,7 @@
 
 import pytest
 
+from dyorc.engine.actions import FormReason
 from dyorc.engine.request_trace import NEXT_LEADER, DecisionTrace, Move, PartTrace, TraceNote
 from dyorc.telemetry.critical_path import RequestStage, WrongGuesses
 from dyorc.telemetry.diagnosis import Diagnosis, diagnose
@@ -64,6 +65,14 @@ def test_a_full_queue() -> None:
     assert found.sentences[0] == (
         "320 ms of 410 ms: the call of 'large' waited in the queue, 12 calls before it, "
         "until a batch of 4 was sent to large#1: all waiting calls"
+    )
+
+
+def test_a_program_whose_places_were_all_taken() -> None:
+    sent = batch("count", 300, 300, 410, reason=FormReason.SIDE_BY_SIDE.value)
+    found = explained(record(410, [call(1, "count", 2, 2, 410, num_waiting=3, batches=[sent])]))
+    assert found.sentences[0].endswith(
+        "the call of 'count' waited in the queue, 3 calls before it, until one of the places of count#1 was free (`max_ongoing`)"
     )
 
 

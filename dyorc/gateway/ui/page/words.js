@@ -25,6 +25,7 @@ const FORM_REASONS = {
   queue_emptied: "a replica was free and took all that waited",
   full: "the largest batch size was reached",
   alone: "its program takes one call at a time",
+  side_by_side: "a place was free among its program's calls",
   costs_enough: "the largest cost of a batch was reached",
   shared: "several replicas were free and split the queue",
   held: "held for calls that were about to be ready",

@@ -1,8 +1,8 @@
 """`Stream`: a result that grows, as a workflow's code holds it."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
-from weakref import WeakSet
+from weakref import ReferenceType, WeakSet, ref
 
 from dyorc.authoring.ref import Ref, refuse_use
 from dyorc.authoring.signature import OutputSpec
@@ -81,26 +81,41 @@ class Stream:
         return f"Stream({self.parts})"
 
 
+class Hold:
+    """What everything refers to that may read a stream, or read on in it. Once nothing does, the engine learns of it."""
+
+    __slots__ = ("__weakref__",)
+
+
 class ReadingPlace:
     """How far a loop has read a stream.
 
+    Args:
+        hold: An object to which only the loop refers.
+        on_end: Called once nothing refers to it, because the loop has ended.
+
     Attributes:
         index: Of the part that it reads next.
-        hold: An object to which only the loop refers besides: without it, the loop has ended.
     """
 
-    __slots__ = ("hold", "index")
+    __slots__ = ("_hold", "index")
 
-    def __init__(self) -> None:
+    def __init__(self, hold: Hold, on_end: "Callable[[ReferenceType[Hold]], None] | None" = None) -> None:
         self.index = 0
-        self.hold = object()
+        self._hold = ref(hold, on_end)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the loop has not ended."""
+        return self._hold() is not None
 
 
 class StreamReader:
     """One loop over a stream, from its start. It does not refer to the Stream: what it has passed, it cannot read again.
 
     Args:
-        parts: The engine's place for the parts. If it has a method `open_place`, that returns the loop's `ReadingPlace`.
+        parts: The engine's place for the parts. If it has a method `open_place`, that takes the loop's hold, and returns its
+            `ReadingPlace`.
         outputs: How the value of one part is grouped.
     """
 
@@ -110,8 +125,8 @@ class StreamReader:
         self._parts = parts
         self._outputs = outputs
         open_place = getattr(parts, "open_place", ReadingPlace)
-        self._place: ReadingPlace = open_place()
-        self._hold: object = self._place.hold
+        self._hold: Hold | None = Hold()
+        self._place: ReadingPlace = open_place(self._hold)
         self._is_closed = False
 
     def close(self) -> None:

@@ -231,6 +231,7 @@ class Turn:
         """Notes that something waits for a future. If a queued call makes that, others of its program may have to make way."""
         call = future.producer
         if isinstance(call, Call) and call.parts is not None and call.state is CallState.QUEUED:
+            call.segment.task.request.await_place(call)
             self.touched[call.callee.name] = None
 
     def notify(self, waiter: Waiter) -> None:

@@ -25,6 +25,8 @@ CHECKS: tuple[Callable[[Engine], None], ...] = (
     scheduling.prefetches_have_timers,
     tasks.nothing_is_left_undone,
     tasks.requests_can_progress,
+    tasks.awaited_places_are_known,
+    tasks.unread_parts_are_known,
     tasks.paths_follow_branches,
     tasks.certainty_agrees,
     tasks.effects_are_certain,

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from math import inf
 
 from dyorc.core.tensor import DType
 from dyorc.engine.engine import Engine
@@ -29,6 +30,7 @@ from dyorc.engine.model.part_list import PartList
 from dyorc.engine.model.program_call import Call, CallState, Feed
 from dyorc.engine.model.request_tree import Request, Restoration, RestorationWaiter, Task, TaskState
 from dyorc.engine.model.tree_walks import is_effect, is_unfinished
+from dyorc.engine.scheduling.places import is_awaited
 
 
 def nothing_is_left_undone(engine: Engine) -> None:
@@ -68,6 +70,26 @@ def _awaiting_start(entry: Entry, parts: PartList) -> list[Call]:
     if not isinstance(entry, Call) or entry.state not in (CallState.WAITING, CallState.GUESSED, CallState.QUEUED):
         return []
     return [stream.taker for stream in parts.taken_by if stream.awaits_start and isinstance(stream.taker, Call)]
+
+
+def awaited_places_are_known(engine: Engine) -> None:
+    """A request knows each of its calls that is queued while something waits for its parts; all that it knows yield still."""
+    for request in requests(engine):
+        known = {call for calls in request.awaiting_place.values() for call in calls}
+        awaited = {entry for entry in request.yielding if isinstance(entry, Call) and is_awaited(entry)}
+        if not awaited <= known <= set(request.yielding):
+            raise InvariantError(f"request {request.request_id} waits for places of {awaited}, knows of {known}")
+        if any(call.callee.name != name for name, calls in request.awaiting_place.items() for call in calls):
+            raise InvariantError(f"request {request.request_id} keeps calls under the name of another program")
+
+
+def unread_parts_are_known(engine: Engine) -> None:
+    """A request knows of all parts that nothing can read and that have not ended; all that it knows come still."""
+    for request in requests(engine):
+        yielded = {entry.parts for entry in request.yielding if entry.parts is not None}
+        unread = {parts for parts in yielded if not (parts.is_unbounded or parts.taken_by or parts.first_held < inf)}
+        if not unread <= set(request.maybe_unread) <= yielded:
+            raise InvariantError(f"request {request.request_id}: unread are {unread}, known are {set(request.maybe_unread)}")
 
 
 def paths_follow_branches(engine: Engine) -> None:

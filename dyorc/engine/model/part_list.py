@@ -10,18 +10,16 @@ in the same places, whenever they came.
 
 from collections.abc import Callable
 from math import inf
-from sys import getrefcount
 from typing import TYPE_CHECKING
+from weakref import ReferenceType, ref
 
-from dyorc.authoring.stream import ReadingPlace
+from dyorc.authoring.stream import Hold, ReadingPlace
 from dyorc.engine.model.futures import Argument, Future
 
 if TYPE_CHECKING:
     from dyorc.engine.model.program_call import Call, Feed
     from dyorc.engine.model.request_tree import Task
 
-OWN_REFERENCES = 2
-"""To an object that only its owner refers to: by the owner, and by the function that counts."""
 _FEW = 8
 """Up to this many places of loops are kept without looking which have ended."""
 
@@ -72,7 +70,9 @@ class StreamArgument:
 
     def drop(self) -> None:
         """Ends it, because its call or task has ended."""
-        self.parts.taken_by.pop(self, None)
+        parts = self.parts
+        if parts.taken_by.pop(self, self) is None and not parts.taken_by:
+            parts.lose_reader()
 
 
 class PartList:
@@ -85,12 +85,16 @@ class PartList:
         num_again: How many parts the current run of its call has yielded; fewer than have come, if the call runs again.
         num_read: How many parts its furthest reader has read.
         is_unbounded: Whether it goes on although nobody reads it, because the program has an effect.
-        hold: An object to which each `Stream` of it refers: with one, it may be read from its start.
+        maybe_unread: Where it is listed, as perhaps unread, when something has ended that could read it; None if that no
+            longer matters.
         places: How far loops have read it; some may have ended.
         taken_by: Calls and tasks that take it whole and have not ended.
     """
 
-    __slots__ = ("_prune_at", "cells", "hold", "is_unbounded", "num_again", "num_read", "owner", "places", "producer", "taken_by")
+    __slots__ = (
+        "_hold", "_prune_at", "cells", "is_unbounded", "maybe_unread", "num_again", "num_read", "owner", "places", "producer",
+        "taken_by",
+    )  # fmt: skip
 
     def __init__(self, producer: "Call | Task") -> None:
         self.producer: Call | Task | None = producer
@@ -99,7 +103,8 @@ class PartList:
         self.num_again = 0
         self.num_read = 0
         self.is_unbounded = False
-        self.hold = object()
+        self.maybe_unread: dict[PartList, None] | None = None
+        self._hold: ReferenceType[Hold] | None = None
         self.places: list[ReadingPlace] = []
         self.taken_by: dict[StreamArgument, None] = {}
         self._prune_at = _FEW
@@ -118,26 +123,40 @@ class PartList:
         """Adds the place of another part, after the last one has come."""
         self.cells.append(Cell(producer, len(self.cells)))
 
-    def open_place(self) -> ReadingPlace:
-        """Returns the place of a new loop."""
+    @property
+    def hold(self) -> Hold:
+        """An object to which each `Stream` of it refers: with one, it may be read from its start."""
+        hold = None if self._hold is None else self._hold()
+        if hold is None:
+            hold = Hold()
+            self._hold = ref(hold, self.lose_reader)
+        return hold
+
+    def open_place(self, hold: Hold) -> ReadingPlace:
+        """Returns the place of a new loop, which ends when nothing refers to its hold."""
         if len(self.places) >= self._prune_at:
-            self.places = [place for place in self.places if getrefcount(place.hold) > OWN_REFERENCES]
+            self.places = [place for place in self.places if place.is_open]
             self._prune_at = 2 * len(self.places) + _FEW
-        place = ReadingPlace()
+        place = ReadingPlace(hold, self.lose_reader)
         self.places.append(place)
         return place
+
+    def lose_reader(self, _hold: ReferenceType[Hold] | None = None) -> None:
+        """Lists it as perhaps unread: a loop over it, the last `Stream` of it, or what took it whole has ended."""
+        if self.maybe_unread is not None:
+            self.maybe_unread[self] = None
 
     @property
     def first_held(self) -> float:
         """The index of the first part that a Stream or a loop may still read; infinite if there is none."""
-        if getrefcount(self.hold) > OWN_REFERENCES:
+        if self._hold is not None and self._hold() is not None:
             return 0
-        return min([place.index for place in self.places if getrefcount(place.hold) > OWN_REFERENCES], default=inf)
+        return min([place.index for place in self.places if place.is_open], default=inf)
 
     @property
     def furthest(self) -> int:
         """How many parts the furthest loop or running call has read that reads it now."""
-        places = [place.index for place in self.places if getrefcount(place.hold) > OWN_REFERENCES]
+        places = [place.index for place in self.places if place.is_open]
         return max([*places, *[feed.num_taken for each in self.taken_by for feed in each.feeds]], default=0)
 
     def dismantle(self, unpin: Callable[[Future], None] | None) -> None:
@@ -146,7 +165,8 @@ class PartList:
         Args:
             unpin: Called with each place, if tensors may be pinned.
         """
-        self.producer = None
+        self.producer = self.maybe_unread = self._hold = None
+        self.places = []
         self.taken_by.clear()
         for cell in self.cells:
             cell.producer = None

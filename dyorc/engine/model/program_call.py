@@ -218,6 +218,8 @@ class Call:
         if self.state not in _BEFORE_QUEUED:
             raise self.cannot_become(_QUEUED)
         self.state = _QUEUED
+        if self.parts is not None:
+            self.segment.task.request.await_place(self)
 
     def dispatch(self) -> None:
         """Leaves its queue in a batch."""
@@ -260,6 +262,8 @@ def enqueue_all(calls: Iterable[Call]) -> None:
         if call.state not in _BEFORE_QUEUED:
             raise call.cannot_become(_QUEUED)
         call.state = _QUEUED
+        if call.parts is not None:
+            call.segment.task.request.await_place(call)
 
 
 def dispatch_all(calls: Iterable[Call]) -> None:

@@ -276,7 +276,10 @@ class Request:
         release_at: When it pins more futures than this, unneeded ones are searched for.
         keeping: Those of its pinned futures that keep residents.
         release_residents_at: When there are more of these than this, unneeded residents are searched for.
-        yielding: Its calls and tasks that yield to a workflow and have not ended.
+        yielding: Its calls and tasks that yield to a workflow and have not ended, numbered in their order.
+        maybe_unread: Those of their parts that lost a reader: each that nothing can read is among them.
+        awaiting_place: Those of these calls that were queued, or awaited while they were, by program: each that still is both is
+            among them, and perhaps others.
         restoring: Its futures whose tensors were lost and are being made again.
         num_calls: Calls and tasks that it made for certain.
         num_guessed: Calls and tasks on branches that are guesses.
@@ -292,10 +295,10 @@ class Request:
     """
 
     __slots__ = (
-        "arrived_ns", "context", "failed_effects", "has_effects", "has_stored", "is_answered", "is_untaken", "keeping",
-        "may_rebuild", "num_answers", "num_calls", "num_effects", "num_guessed", "pinned", "raised", "release_at",
-        "release_residents_at",
-        "request_id", "restoring", "root", "waits_for_effects", "yielding",
+        "_num_yielding", "arrived_ns", "awaiting_place", "context", "failed_effects", "has_effects", "has_stored",
+        "is_answered", "is_untaken", "keeping", "may_rebuild", "maybe_unread", "num_answers", "num_calls", "num_effects",
+        "num_guessed", "pinned", "raised", "release_at", "release_residents_at", "request_id", "restoring", "root",
+        "waits_for_effects", "yielding",
     )  # fmt: skip
 
     def __init__(self, request_id: int, context: RequestContext, arrived_ns: int) -> None:
@@ -319,13 +322,36 @@ class Request:
         self.is_untaken = False
         self.num_answers = 0
         self.may_rebuild = True
-        self.yielding: dict[Entry, None] = {}
+        self.yielding: dict[Entry, int] = {}
+        self.maybe_unread: dict[PartList, None] = {}
+        self._num_yielding = 0
+        self.awaiting_place: dict[str, dict[Call, None]] = {}
 
     def add_effect(self) -> None:
         """Counts a call or a task that must run even if its result is not needed."""
         self.num_effects += 1
         self.has_effects = True
         self.context.can_be_dropped = False
+
+    def await_place(self, call: Call) -> None:
+        """Notes that one of its calls that yield has been queued, or that something waits for it while it is."""
+        if call in self.yielding:
+            self.awaiting_place.setdefault(call.callee.name, {})[call] = None
+
+    def begin_yielding(self, entry: Entry, parts: PartList) -> None:
+        """Adds a call or task that yields. Nothing can read its parts before its workflow has their stream."""
+        self._num_yielding = self.yielding[entry] = self._num_yielding + 1
+        parts.maybe_unread = self.maybe_unread
+        parts.lose_reader()
+
+    def end_yielding(self, entry: Entry) -> None:
+        """Forgets a call or task that yields, because it has ended."""
+        self.yielding.pop(entry, None)
+        if entry.parts is not None:
+            entry.parts.maybe_unread = None
+            self.maybe_unread.pop(entry.parts, None)
+        if isinstance(entry, Call) and (calls := self.awaiting_place.get(entry.callee.name)):
+            calls.pop(entry, None)
 
     def unreported_failures(self) -> list[tuple[Entry, DyOrcError]]:
         """Returns the effects whose failure is unreported: the error neither is the request's own, nor was it raised in a

@@ -8,19 +8,22 @@ waits for a place of another program, and all those places are kept in the same 
 
 A call without credit can be lent some: it goes on to its end, and its place is free. Its parts wait in memory meanwhile, so
 credit is lent only where nothing else helps.
+
+Cost: each turn looks at running calls, which `max_ongoing` limits, and not at the calls that wait: a request keeps those in
+`Request.awaiting_place`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from dyorc.engine.model.journal import Entry
 from dyorc.engine.model.program_call import Call, CallState
+from dyorc.engine.model.request_tree import Request
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import Batch
 
 
 def needs_way(call: Call) -> bool:
     """Returns whether the request of a running call waits for another place of the same program."""
-    return any(program == call.callee.name for program in _awaited(call))
+    return is_place_awaited(call.segment.task.request, call.callee.name)
 
 
 def jammed_pools(pool: ReplicaPool, pools: Mapping[str, ReplicaPool]) -> list[ReplicaPool]:
@@ -28,13 +31,13 @@ def jammed_pools(pool: ReplicaPool, pools: Mapping[str, ReplicaPool]) -> list[Re
 
     Cost: looks at the running calls of the pools that they wait for, and stops at the first that can go on.
     """
-    awaited: dict[str, list[set[str]]] = {}
+    awaited: dict[str, list[list[str]]] = {}
     pending = [pool.program.name]
     while pending:
         name = pending.pop()
         if name not in awaited and (kept := _kept_for(pools.get(name))) is not None:
             awaited[name] = kept
-            pending += {other for programs in kept for other in programs}
+            pending += dict.fromkeys([other for programs in kept for other in programs])
     while freed := [name for name, kept in awaited.items() if not all(any(map(awaited.__contains__, each)) for each in kept)]:
         for name in freed:
             del awaited[name]
@@ -62,31 +65,44 @@ def starving_for_place(pools: Iterable[ReplicaPool]) -> Call | None:
     return None
 
 
-def _kept_for(pool: ReplicaPool | None) -> list[set[str]] | None:
+def is_place_awaited(request: Request, program: str) -> bool:
+    """Returns whether a request waits for a place of a program: one of its calls is queued, and something waits for its next
+    part, or for its start.
+
+    Cost: one call, besides those that no longer count, and are dropped here.
+    """
+    calls = request.awaiting_place.get(program)
+    while calls:
+        call, _ = calls.popitem()  # the last, since a dict looks for its first entry among the places of all that were removed
+        if is_awaited(call):
+            calls[call] = None
+            return True
+    return False
+
+
+def is_awaited(call: Call) -> bool:
+    """Returns whether a call of a request has no place, and something waits for its next part, or for its start."""
+    parts = call.parts
+    if call.state is not CallState.QUEUED or parts is None:
+        return False
+    return bool(parts.last.dependents) or any(stream.awaits_start for stream in parts.taken_by)
+
+
+def _kept_for(pool: ReplicaPool | None) -> list[list[str]] | None:
     """Returns of each running call of a pool for which other programs its request waits; None if one of them can go on."""
     if pool is None or not pool.ongoing or pool.num_idle:
         return None
-    kept: list[set[str]] = []
+    kept: list[list[str]] = []
+    awaited: dict[Request, list[str]] = {}
     for call, batch in pool.ongoing.items():
         ongoing = batch.ongoing
         if ongoing is None or ongoing.is_cancelled or (ongoing.has_credit and not ongoing.starving):
             return None
-        if not (programs := set(_awaited(call))):
+        request = call.segment.task.request
+        programs = awaited.get(request)
+        if programs is None:
+            programs = awaited[request] = [name for name in request.awaiting_place if is_place_awaited(request, name)]
+        if not programs:
             return None
         kept.append(programs)
     return kept
-
-
-def _awaited(call: Call) -> Iterator[str]:
-    """Yields the programs for whose places the request of a running call waits."""
-    for entry in call.segment.task.request.yielding:
-        if _is_awaited(entry):
-            yield entry.callee.name
-
-
-def _is_awaited(entry: Entry) -> bool:
-    """Returns whether an entry is a call that has no place, and something waits for its next part, or for its start."""
-    if not isinstance(entry, Call) or entry.state is not CallState.QUEUED:
-        return False
-    parts = entry.parts
-    return parts is not None and bool(parts.last.dependents or any(stream.awaits_start for stream in parts.taken_by))

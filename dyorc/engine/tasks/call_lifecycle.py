@@ -156,6 +156,8 @@ class CallLifecycle:
             if isinstance(producer, Call) and producer.state in _WITHOUT_PLACE and not stream.awaits_start:
                 stream.awaits_start = True
                 call.num_awaited += 1
+                if producer.state is CallState.QUEUED:
+                    producer.segment.task.request.await_place(producer)
         return call.num_awaited > 0
 
     def started(self, call: Call) -> None:

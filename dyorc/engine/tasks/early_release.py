@@ -42,12 +42,14 @@ from sys import getrefcount
 from dyorc.engine.block_leases import BlockLeases
 from dyorc.engine.model.futures import Future
 from dyorc.engine.model.journal import Segment
-from dyorc.engine.model.part_list import OWN_REFERENCES, Cell, PartList, StreamArgument
+from dyorc.engine.model.part_list import Cell, PartList, StreamArgument
 from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.model.request_tree import Request, Task, TaskState
 from dyorc.engine.model.tree_walks import dismantle
 from dyorc.engine.turn import Turn
 
+_OWN_REFERENCES = 2
+"""To an object that only its owner refers to: by the owner, and by the function that counts."""
 _FEW = 16
 """Up to this many futures are searched whenever something has ended."""
 
@@ -112,7 +114,7 @@ class EarlyRelease:
             return
         first_held = parts.first_held
         for cell in parts.cells[first:]:
-            if cell not in request.pinned or cell.index >= first_held or getrefcount(cell.hold) > OWN_REFERENCES:
+            if cell not in request.pinned or cell.index >= first_held or getrefcount(cell.hold) > _OWN_REFERENCES:
                 continue
             if self._is_out_of_reach(cell, request.root, cell) and not _is_restored_from(cell, request):
                 self._leases.unpin(request.pinned, cell)
@@ -158,18 +160,22 @@ class EarlyRelease:
         """Returns the calls and tasks of a request that yield what nothing can read again.
 
         Only for certain where no run of their task has passed an open decision: another run could start before it.
+
+        Cost: looks only at parts that lost a reader since the last time, and at those on guesses.
         """
         unread: list[Call | Task] = []
-        for entry in request.yielding:
-            parts, segment = entry.parts, entry.segment
-            if parts is None or segment is None or parts.is_unbounded or parts.taken_by or parts.first_held < inf:
+        for parts in list(request.maybe_unread):
+            entry = parts.producer
+            segment = None if entry is None else entry.segment
+            if entry is None or segment is None or parts.is_unbounded or parts.taken_by or parts.first_held < inf:
+                request.maybe_unread.pop(parts, None)  # until another reader ends
                 continue
             task = segment.task
             if not segment.is_certain:
                 continue
             if task.state is not TaskState.ACTIVE or (task.paths and not any(path.assumed for path in task.paths)):
                 unread.append(entry)
-        return unread
+        return sorted(unread, key=request.yielding.__getitem__)
 
     @staticmethod
     def unheld(request: Request) -> set[Future | tuple[Future, int]]:
@@ -205,7 +211,7 @@ def _restored_from(request: Request) -> set[Future]:
 def _is_held(future: Future) -> bool:
     """Returns whether anything may still need the tensors of a future, residents apart. A part is needed by whatever has yet to
     read it in its stream, too."""
-    if getrefcount(future.hold) > OWN_REFERENCES:
+    if getrefcount(future.hold) > _OWN_REFERENCES:
         return True
     if not isinstance(future, Cell) or future.producer is None:
         return False
@@ -246,4 +252,4 @@ def _is_behind(task: Task, unit: Future | tuple[Future, int]) -> bool:
 
 def _is_resident_held(future: Future, field: int) -> bool:
     holds = future.resident_holds
-    return holds is not None and getrefcount(holds[field]) > OWN_REFERENCES
+    return holds is not None and getrefcount(holds[field]) > _OWN_REFERENCES

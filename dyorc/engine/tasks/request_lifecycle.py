@@ -266,7 +266,8 @@ class RequestLifecycle:
             # An effect that failed early leaves work behind that it did not wait for, and a call that has read enough of a
             # stream the producer of the rest.
             self._endings.abandon(root)
-            request.yielding.clear()
+            for entry in list(request.yielding):
+                request.end_yielding(entry)
             request.failed_effects = []
             request.raised = []  # its tasks refer to the request: only the garbage collector would find them
         if request.restoring:

@@ -120,7 +120,7 @@ class TaskEndings:
             if not is_unfinished(entry):
                 continue
             if entry.parts is not None:
-                request.yielding.pop(entry, None)
+                request.end_yielding(entry)
             if isinstance(entry, Task):
                 entry.state = TaskState.WITHDRAWN
                 self._close_paths(entry)

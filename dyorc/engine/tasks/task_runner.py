@@ -224,7 +224,7 @@ class TaskRunner:
         elif request.has_stored:
             self._release.drop_arguments(entry, request)
         if entry.parts is not None:
-            request.yielding.pop(entry, None)
+            request.end_yielding(entry)
         if entry is request.root:
             self.answering.root_ended(request)
         elif request.num_effects:
@@ -313,14 +313,14 @@ class TaskRunner:
         if isinstance(callee, Workflow):
             task = Task(request, callee, arguments, statics, segment)
             if task.parts is not None:
-                request.yielding[task] = None
+                request.begin_yielding(task, task.parts)
             return task
         call = Call(callee, arguments, statics, segment)
         if callee.signature.outputs.has_residents:
             call.future.resident_holds = {at: object() for at in callee.signature.outputs.residents}
         if callee.is_streaming:
             call.parts = PartList(call)
-            request.yielding[call] = None
+            request.begin_yielding(call, call.parts)
         return call
 
     def make_entries(

@@ -148,3 +148,27 @@ def test_after_a_loss_a_reader_gives_its_place_to_the_one_that_it_reads() -> Non
         world.advance(0.02)
     assert [int(value) for value in world.part_values(request)] == [4 * (1 + at) for at in range(NUM_PARTS)]
     world.check_nothing_is_left()
+
+
+@dyorc.workflow(programs=PROGRAMS)
+async def second_later(x: Number) -> AsyncIterator[Number]:
+    """Has both streams from the start, and reads the second only after two parts of the first."""
+    first, second = aiter(rises(x)), aiter(rises(x))
+    for _ in range(2):
+        yield await anext(first)
+    for stream in (second, first):
+        async for part in stream:
+            yield part
+
+
+def test_a_queued_call_gets_a_place_also_if_it_is_read_only_later() -> None:
+    """Nothing waited for it when its request was first asked what it waits for: its client was slow to read."""
+    world = world_of()
+    world.is_taking = False
+    request = world.submit(second_later, np.array(0))
+    world.finish_all()
+    while world.next_part(request) is not None:
+        world.take_part(request)
+        world.finish_all()
+    assert [int(value) for value in world.part_values(request)] == [0, 1, *range(NUM_PARTS), *range(2, NUM_PARTS)]
+    world.check_nothing_is_left()

@@ -91,7 +91,7 @@ def check(story: RequestTrace) -> None:
 
 
 @comes_across(_TALLY, "squashed", "withdrawn", "failed", "lost batches", "repeated", "decided at once", "followed", least=5)
-@settings(max_examples=examples(200, 0.75))
+@settings(max_examples=examples(280, 0.75))
 @given(
     tree=trees,
     asked=st.lists(inputs, min_size=1, max_size=4),

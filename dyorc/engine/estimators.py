@@ -59,7 +59,7 @@ class Histogram:
             self.add(value, number)
 
     def over(self, bounds: Sequence[float]) -> "Histogram":
-        """Returns the same values counted by fewer bounds, all of which are bounds of this histogram."""
+        """Returns the same values counted by fewer bounds, which are all bounds of this histogram."""
         coarse = Histogram(bounds)
         for bound, number in zip([*self._bounds, math.inf], self.counts, strict=True):
             if number:

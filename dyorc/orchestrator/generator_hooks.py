@@ -16,7 +16,7 @@ from dyorc.authoring.context import current_recorder
 from dyorc.engine.tasks.generators import close_generator
 
 _MIN_SWEEP = 1000
-"""Generators that are remembered before those that have ended are looked for."""
+"""Generators that are remembered before the ended ones are looked for."""
 
 
 class GeneratorHooks:

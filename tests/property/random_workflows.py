@@ -88,7 +88,7 @@ class Fan:
 
 @dataclass(frozen=True)
 class Sift:
-    """Decides about a list of registers at once, and calls `step` of those that are small."""
+    """Decides about a list of registers at once, and calls `step` of the small ones."""
 
     at: tuple[int, ...]
     limit: int

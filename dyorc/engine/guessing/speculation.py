@@ -97,7 +97,7 @@ class _Payoff:
         self.score_s = 0.0
 
 
-def rerun_s(point: BranchPoint) -> float:
+def _rerun_s(point: BranchPoint) -> float:
     """Returns what a run costs that goes the way to a decision again."""
     return point.segment.next_position * _RERUN_STEP_S
 
@@ -174,7 +174,7 @@ class Speculator:
         if not self.is_enabled or depth >= self._config.max_depth or point.context is None or not point.decision.is_single:
             return []
         least = self._config.min_probability
-        reach, repeated_s = point.segment.probability(), rerun_s(point)
+        reach, repeated_s = point.segment.probability(), _rerun_s(point)
         if reach < least:
             return []
         is_guessing = point.segment.task.request.context.round.is_guessing
@@ -211,11 +211,8 @@ class Speculator:
         first = next(iter(point.probabilities), None)
         for outcome, gain_s in gains_s.items():
             is_repeated = not is_held or outcome != first  # the first outcome is followed by the run that is there
-            self.learn_payoff(point.decision.site, outcome, gain_s - (rerun_s(point) if is_repeated else 0.0))
-
-    def learn_payoff(self, site: DecisionSite, outcome: Outcome, gain_s: float) -> None:
-        """Learns what following an outcome before it was known has gained or cost."""
-        self._payoff(site, outcome).add(gain_s - _FOLLOW_COST_S)
+            cost_s = _FOLLOW_COST_S + (_rerun_s(point) if is_repeated else 0.0)
+            self._payoff(point.decision.site, outcome).add(gain_s - cost_s)
 
     def _payoff(self, site: DecisionSite, outcome: Outcome) -> _Payoff:
         payoff = self._payoffs.get((site, outcome))

@@ -69,7 +69,7 @@ def is_place_awaited(request: Request, program: str) -> bool:
     """Returns whether a request waits for a place of a program: one of its calls is queued, and something waits for its next
     part, or for its start.
 
-    Cost: one call, besides those that no longer count, and are dropped here.
+    Cost: one call, and the ones that no longer count, which are dropped here.
     """
     calls = request.awaiting_place.get(program)
     while calls:

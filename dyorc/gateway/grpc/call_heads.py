@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from dyorc.gateway.known_heads import KnownHeads
 from dyorc.protocol.header_names import PRIORITY, REQUEST_ID, TRACEPARENT
 
 Headers = Sequence[tuple[bytes, bytes]]
 
-_MAX_HEADS = 1024
-"""Clients that write something else into each head must not fill the memory."""
 _MAX_KEPT_BYTES = 2048
 _FIELD_BYTES = 32
 """What HTTP/2 counts for each field besides its name and value."""
@@ -71,25 +70,19 @@ class CallHead(NamedTuple):
 
 
 class CallHeadCache:
-    """The heads of one server's calls.
-
-    There are two generations; the older is dropped when the younger is full.
-    """
+    """The heads of one server's calls."""
 
     def __init__(self) -> None:
-        self._young: dict[Headers, CallHead] = {}
-        self._old: dict[Headers, CallHead] = {}
+        self._known = KnownHeads[Headers, CallHead]()
 
     def read(self, headers: Headers) -> CallHead:
         """Returns what headers say."""
-        head = self._young.get(headers) or self._old.get(headers)
+        head = self._known.find(headers)
         if head is None:
             head = read_call_head(headers)
             is_of_one_call = head.is_named or head.timeout_s is not None
             if not is_of_one_call and head.num_bytes <= _MAX_KEPT_BYTES:
-                if len(self._young) >= _MAX_HEADS:
-                    self._old, self._young = self._young, {}
-                self._young[headers] = head
+                self._known.add(headers, head)
         return head
 
 

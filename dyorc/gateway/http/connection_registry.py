@@ -12,6 +12,7 @@ from dyorc.gateway.http.cors import Cors
 from dyorc.gateway.http.direct import DirectInference, Route
 from dyorc.gateway.http.request_parser import ParsedHead
 from dyorc.gateway.http.timeouts import Timeouts
+from dyorc.gateway.known_heads import KnownHeads
 from dyorc.gateway.shedding import Shedding
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.readings import Readings
@@ -59,7 +60,7 @@ class ConnectionRegistry:
         self.timeouts = Timeouts(limits)
         self.shedding = shedding
         self.direct = direct
-        self.known_heads = KnownHeads()
+        self.known_heads = KnownHeads[bytes, KnownHead]()
         self.common_headers = CommonHeaders(Cors.of(limits))
         self.connections: dict[RegisteredConnection, None] = {}
         """In the order in which they came, and end: that of a set would follow from addresses, and no simulation repeat it."""
@@ -137,8 +138,6 @@ class ConnectionRegistry:
             self._is_empty.set()
 
 
-_MAX_HEADS = 1024
-"""Clients that write something else into each head must not fill the memory."""
 MAX_HEAD_BYTES = 2048
 
 
@@ -152,24 +151,3 @@ class KnownHead(NamedTuple):
     head: ParsedHead
     route: Route
     num_bytes: int
-
-
-class KnownHeads:
-    """Heads of direct requests as they were sent: clients send the same bytes again and again, so they are parsed once.
-
-    There are two generations; the older is dropped when the younger is full.
-    """
-
-    def __init__(self) -> None:
-        self._young: dict[bytes, KnownHead] = {}
-        self._old: dict[bytes, KnownHead] = {}
-
-    def find(self, raw: bytes) -> KnownHead | None:
-        """Returns the head that these bytes are, if it is known."""
-        return self._young.get(raw) or self._old.get(raw)
-
-    def add(self, raw: bytes, known: KnownHead) -> None:
-        """Keeps the head that these bytes are."""
-        if len(self._young) >= _MAX_HEADS:
-            self._old, self._young = self._young, {}
-        self._young[raw] = known

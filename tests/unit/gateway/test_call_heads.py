@@ -2,7 +2,7 @@
 
 import pytest
 
-from dyorc.gateway.grpc import call_heads
+from dyorc.gateway import known_heads
 from dyorc.gateway.grpc.call_heads import CallHeadCache, Headers, HeadFault, read_call_head
 
 PATH = (b":path", b"/inference.GRPCInferenceService/ModelInfer")
@@ -84,7 +84,7 @@ def test_what_differs_for_each_call_is_not_kept(header: tuple[bytes, bytes]) -> 
 
 
 def test_heads_cannot_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call_heads, "_MAX_HEADS", 4)
+    monkeypatch.setattr(known_heads, "_MAX_HEADS", 4)
     cache = CallHeadCache()
     all_headers = [(*HEADERS, (b"x-a", str(number).encode())) for number in range(20)]
     heads = [cache.read(headers) for headers in all_headers]

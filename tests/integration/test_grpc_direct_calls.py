@@ -6,7 +6,6 @@ The tests of the protocol (`test_grpc_inference.py`) run over this server as wel
 """
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,10 @@ import pytest
 from dyorc.config import GatewayConfig
 from dyorc.gateway.service import InferenceService
 from dyorc.server.request_pipeline import grpc_server
-from dyorc.telemetry.record import RequestRecord
 from tests import oip_grpc
 from tests.deadlines import TIMEOUT_S, wait_until_async
 from tests.integration.stack import running
+from tests.kept_records import KeptRecords
 from tests.workflows import arithmetic, slow, tensors
 
 pytest.importorskip("ngh2")
@@ -43,22 +42,6 @@ def refuse_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(InferenceService, "infer", infer)
 
 
-class Records:
-    """Keeps the records of all requests."""
-
-    def __init__(self) -> None:
-        self.records: list[RequestRecord] = []
-
-    def wants(self) -> bool:
-        return True
-
-    def ended(self, record: RequestRecord) -> None:
-        self.records.append(record)
-
-    def refused(self, outcome: str, record: Callable[[], RequestRecord]) -> None:
-        self.records.append(record())
-
-
 async def test_only_the_first_of_equal_messages_takes_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running([tensors.affine], gateway=_OWN, grpc=True) as stack, oip_grpc.connected(stack.grpc_address) as stub:
         first = await stub.ModelInfer(affine())
@@ -74,7 +57,7 @@ async def test_only_the_first_of_equal_messages_takes_a_task(monkeypatch: pytest
 
 
 async def test_ids_and_records_are_those_of_any_call() -> None:
-    recorder = Records()
+    recorder = KeptRecords()
     async with (
         running([tensors.affine], gateway=_OWN, grpc=True, recorder=recorder) as stack,
         oip_grpc.connected(stack.grpc_address) as stub,
@@ -96,7 +79,7 @@ async def test_ids_and_records_are_those_of_any_call() -> None:
 
 
 async def test_errors_are_those_of_any_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder = Records()
+    recorder = KeptRecords()
     async with running([tensors.affine], gateway=_OWN, grpc=True, recorder=recorder) as stack:
         async with oip_grpc.connected(stack.grpc_address) as stub:
             nan = affine(np.full(4, np.nan, np.float32))

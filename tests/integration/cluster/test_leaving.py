@@ -26,12 +26,13 @@ from dyorc.telemetry.histories.history_files import read_histories
 from dyorc.telemetry.histories.history_recorder import HistoryRecorder
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.readings import Readings
-from dyorc.telemetry.record import Origin, RequestRecord
+from dyorc.telemetry.record import Origin
 from dyorc.transport.column_codec import Frame
 from tests.asking import submission
 from tests.deadlines import wait_until_async
 from tests.integration.cluster.ends import Told, arena_of, gateway, gateway_server_of
 from tests.integration.stack import FAST_LINK, Stack, running, within
+from tests.kept_records import KeptRecords
 from tests.workflows import arithmetic, large, parted, slow
 
 _REPOSITORY = Path(__file__).parents[3]
@@ -242,21 +243,8 @@ def num_made(recorder: HistoryRecorder) -> float:
     return sum(readings.of(metric)[()] for metric in (catalogue.HISTORIES_WRITTEN, catalogue.HISTORIES_DROPPED))
 
 
-class Shelf:
-    """Keeps records."""
-
-    def __init__(self) -> None:
-        self.records: list[RequestRecord] = []
-
-    def wants(self) -> bool:
-        return True
-
-    def ended(self, record: RequestRecord) -> None:
-        self.records.append(record)
-
-
 async def test_a_record_at_the_gateway_has_the_batches_of_the_orchestrator(context: Scene) -> None:
-    shelf = Shelf()
+    shelf = KeptRecords()
     origin = Origin(request_id="a", transport="http")
     asked = submission(arithmetic.quadruple, [vector(1)], (), within(60), origin=origin, recorder=shelf)
     await context.backend.infer(asked, take=own_arrays)

@@ -15,7 +15,7 @@ from dyorc.answering.part_stream import PartStream, ReadPart
 from dyorc.answering.requests_in_flight import RequestInFlight
 from dyorc.answering.tensor_exchange import Tensors, has_stored, inline_array
 from dyorc.core.arrays import Array
-from dyorc.core.tensor import BlockId, TensorRef
+from dyorc.core.tensor import BlockId, TensorRef, blocks_of
 from dyorc.engine.actions import AnswerPart, AnswerRequest, FetchValue
 from dyorc.engine.events import AnswerTaken, Event, PartTaken, RequestCancelled, ValueFetched
 from dyorc.errors import InternalError
@@ -60,6 +60,7 @@ class LocalAnswers:
         self._off_loop = ThreadOffload("dyorc-answers")
         self._pending: dict[int, RequestInFlight] = {}
         self._taking: set[asyncio.Task[Any]] = set()
+        self._wanted: dict[tuple[BlockId, ...], list[FetchValue]] = {}
 
     @property
     def num_requests(self) -> int:
@@ -246,19 +247,38 @@ class LocalAnswers:
     # Values that workflows read
 
     def fetch(self, action: FetchValue) -> None:
-        """Fetches values for a workflow to read: copies, since it may use them longer than the bytes are kept."""
-        fetch_id, tensors = action.fetch_id, action.tensors
+        """Fetches values for a workflow to read, at the end of the turn: with all others that lie in the same blocks, as the rows
+        of one batch do.
+        """
+        self._wanted.setdefault(tuple(blocks_of(action.tensors)), []).append(action)
+
+    def end_turn(self) -> None:
+        """Begins to fetch what was asked for."""
+        wanted, self._wanted = self._wanted, {}
+        for actions in wanted.values():
+            self._fetch(actions)
+
+    def _fetch(self, actions: Sequence[FetchValue]) -> None:
+        """Reads values at once, and copies them, since workflows may use them longer than the bytes are kept."""
+        tensors = [tensor for action in actions for tensor in action.tensors]
 
         def show(arrays: list[Array]) -> None:
-            values = tuple(own_arrays(arrays))
-            lost = self._tensors.lost_of(tensors)
-            self._post(ValueFetched(fetch_id, lost=lost) if lost else ValueFetched(fetch_id, values))
+            values = own_arrays(arrays)
+            if lost := self._tensors.lost_of(tensors):
+                lose(lost)
+                return
+            end = 0
+            for action in actions:
+                start, end = end, end + len(action.tensors)
+                self._post(ValueFetched(action.fetch_id, tuple(values[start:end])))
 
         def lose(blocks: Sequence[BlockId]) -> None:
-            self._post(ValueFetched(fetch_id, lost=blocks))
+            for action in actions:  # all of them have tensors in each of the blocks
+                self._post(ValueFetched(action.fetch_id, lost=blocks))
 
         def fail(error: Exception) -> None:
-            self._post(ValueFetched(fetch_id, error=InternalError(f"a value could not be brought in: {error}")))
+            for action in actions:
+                self._post(ValueFetched(action.fetch_id, error=InternalError(f"a value could not be brought in: {error}")))
 
         self._read(tensors, show, lose, fail)
 

@@ -10,11 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from dyorc.answering.stored_parts import follows, stored_ref, stored_rows
 from dyorc.core.arrays import Array, apply_views, dtype_of
-from dyorc.core.tensor import ON_DEVICE, BlockId, TensorRef, blocks_of
+from dyorc.core.tensor import ON_DEVICE, BlockId, DType, TensorRef, blocks_of
 from dyorc.devices.device_tensors import DeviceTensors
 from dyorc.errors import CapacityError, PayloadTooLargeError, TransportError
 from dyorc.transport.arena import ArenaBody
@@ -28,6 +27,7 @@ from dyorc.transport.column_codec import (
     StoredRows,
     check_stored,
     decode_column,
+    each_row,
     encode_column,
     num_frames,
 )
@@ -235,29 +235,30 @@ class Tensors:
         """
         headers: list[ColumnHeader] = []
         frames: list[Frame] = []
-        holders: dict[str, int] = {}
+        places: dict[str, int] = {}
         for operand_column in zip(*operands, strict=True):
             column = self.on_host(operand_column) if has_stored(operand_column) else operand_column
             if has_stored(column):
-                header, parts = self._pack_stored(column, holders)
+                header, parts = self._pack_stored(column, places, self._holders)
             else:
                 header, parts = encode_column([inline_array(tensor) for tensor in column])
             headers.append(header)
             frames.extend(parts)
-        return headers, frames, tuple([self._holders[holder_id] for holder_id in holders])
+        return headers, frames, tuple([self._holders[holder_id] for holder_id in places])
 
     def holder(self, holder_id: str) -> TensorHolder | None:
         """Returns how to reach a holder; None if it is gone."""
         return self._holders.get(holder_id)
 
-    def _holder_of(self, tensor: TensorRef, holders: Mapping[str, TensorHolder] | None = None) -> TensorHolder:
-        try:
-            return (holders or self._holders)[tensor.holder]
-        except KeyError:
-            raise InputsLostError([(tensor.holder, tensor.block)], f"holder {tensor.holder!r} is gone") from None
+    def _pack_stored(
+        self, column: Sequence[TensorRef], places: dict[str, int], holders: Mapping[str, TensorHolder]
+    ) -> tuple[StoredColumn, list[Frame]]:
+        """Packs a column that is partly stored. Calls that lie one behind the other become one piece.
 
-    def _pack_stored(self, column: Sequence[TensorRef], holders: dict[str, int]) -> tuple[StoredColumn, list[Frame]]:
-        """Packs a column that is partly stored. Calls that lie one behind the other become one piece."""
+        Args:
+            places: Gets the place of each holder in the message's list of them.
+            holders: How to reach them.
+        """
         parts: list[Column | StoredRows] = []
         frames: list[Frame] = []
         for tensor in column:
@@ -266,8 +267,9 @@ class Tensors:
                 parts.append(header)
                 frames.extend(raw)
                 continue
-            self._holder_of(tensor)
-            holder = holders.setdefault(tensor.holder, len(holders))
+            if tensor.holder not in holders:
+                raise InputsLostError([(tensor.holder, tensor.block)], f"holder {tensor.holder!r} is gone")
+            holder = places.setdefault(tensor.holder, len(places))
             last = parts[-1] if parts else None
             if isinstance(last, StoredRows) and follows(last, holder, tensor):
                 parts[-1] = msgspec.structs.replace(last, num_rows=last.num_rows + 1)
@@ -384,14 +386,24 @@ class Tensors:
         inbox = inbox or self._inbox
         tensors = self.on_host(tensors)
         try:
-            return [self._read_one(tensor, inbox, holders) if tensor.block else inline_array(tensor) for tensor in tensors]
+            stored: dict[DType, list[TensorRef]] = {}
+            for tensor in tensors:
+                if tensor.block:
+                    stored.setdefault(tensor.dtype, []).append(tensor)
+            columns = {dtype: iter(self._read_stored(column, inbox, holders)) for dtype, column in stored.items()}
+            return [next(columns[tensor.dtype]) if tensor.block else inline_array(tensor) for tensor in tensors]
         finally:
             inbox.done()
 
-    def _read_one(self, tensor: TensorRef, inbox: Inbox, holders: Mapping[str, TensorHolder] | None) -> Array:
-        header = StoredColumn(tensor.dtype, (stored_rows(tensor, 0),))
-        (rows,) = inbox.read([header], [], [self._holder_of(tensor, holders)])
-        return rows[0, ...] if isinstance(rows, np.ndarray) else rows[0]
+    def _read_stored(
+        self, column: Sequence[TensorRef], inbox: Inbox, holders: Mapping[str, TensorHolder] | None
+    ) -> Sequence[Array]:
+        """Reads stored tensors of one type. From each process on another node they are fetched at once."""
+        holders = self._holders if holders is None else holders
+        places: dict[str, int] = {}
+        header, _ = self._pack_stored(column, places, holders)
+        (rows,) = inbox.read([header], [], [holders[holder_id] for holder_id in places])
+        return each_row(rows)
 
     def lost_of(self, tensors: Sequence[TensorRef]) -> list[BlockId]:
         """Returns the blocks of tensors that were read in place and are gone: what was read may be something else.

@@ -412,6 +412,7 @@ class Orchestrator:
                 _log.exception("action_failed", action=type(action).__name__)
                 if isinstance(action, AnswerRequest | AnswerPart):
                     self._fail(action.request_id, InternalError("the answer could not be put together"))
+        self._answers.end_turn()
         self._fleet.end_turn()
         if self.scaler.traffic.is_urgent:
             self.scaler.decide()

@@ -13,11 +13,12 @@ from dyorc.core.tensor import DType, TensorRef
 from dyorc.errors import CapacityError, InvalidInputError, PayloadTooLargeError, TransportError
 from dyorc.transport.arena import ArenaBody
 from dyorc.transport.column_codec import MAX_ROWS, Column, StoredColumn, StoredRows
-from dyorc.transport.inbox import InputsLostError
+from dyorc.transport.inbox import Inbox, InputsLostError
 from dyorc.transport.messages import BatchRequest, encode
 from dyorc.transport.tensor_path import TensorExchange
+from dyorc.transport.tier_routes import Routes
 from dyorc.transport.tiers import TensorHolder
-from tests.exchanges import ARENA_BYTES, NODE, TensorPath, exchange, tensor_path
+from tests.exchanges import ARENA_BYTES, FAR, NODE, CopyingTier, TensorPath, exchange, tensor_path
 
 LIMIT = 64
 
@@ -248,6 +249,40 @@ def test_the_error_names_a_block_that_was_released(path: TensorPath) -> None:
     with pytest.raises(InputsLostError) as caught:
         path.tensors.read(calls[0])
     assert caught.value.blocks == (("producer", calls[0][0].block),)
+
+
+def test_rows_and_all_between_are_read_in_their_order(path: TensorPath) -> None:
+    rows, texts = np.arange(4000.0).reshape(4, 1000), np.array([[b"a", b"bcd"], [b"", b"e"]], object)
+    numbers, words = path.publish([rows]), path.publish([texts])
+    inline = path.tensors.refs("producer", [Column(DType.INT64, ((2,),), 1)], [np.array([[7, 8]]).tobytes()])[0][0]
+    viewed = numbers[1][0].view((slice(None, None, 3),))
+    tensors = [
+        numbers[3][0],
+        words[0][0],
+        numbers[0][0],
+        numbers[1][0],
+        inline,
+        viewed,
+        words[1][0],
+        numbers[2][0],
+        numbers[0][0],
+    ]
+    expected = [rows[3], texts[0], rows[0], rows[1], np.array([7, 8]), rows[1][::3], texts[1], rows[2], rows[0]]
+    read = path.tensors.read(tensors)
+    assert len(read) == len(expected)
+    assert all(same_array(one, other) for one, other in zip(read, expected, strict=True))
+
+
+def test_rows_of_another_node_are_fetched_at_once(path: TensorPath, tmp_path: Path) -> None:
+    rows = np.arange(64_000.0).reshape(64, 1000)
+    calls = path.publish([rows])
+    path.tensors.leave("producer")
+    path.tensors.join(msgspec.structs.replace(path.producer.holder, node=FAR))
+    tier = CopyingTier(str(tmp_path))
+    inbox = Inbox(Routes([], [tier]), is_writing=False)
+    read = path.tensors.read([tensor for (tensor,) in calls], inbox)
+    assert tier.num_fetches == 1
+    assert same_array(np.stack(read), rows)
 
 
 # What replicas claim

@@ -9,6 +9,7 @@ from benchmarks.table.goals import goals, is_ours
 from benchmarks.table.rate_ratios import RateRatio, rate_ratios
 from benchmarks.table.records import OUR_MODES, Table
 from benchmarks.table.tables import markdown, plain
+from benchmarks.table.tails import tails
 
 NOTE = "<!-- Written by `python -m benchmarks.table.page`; change benchmarks/table, not this page. -->"
 _COMPARED = """**What was compared.** Seven workloads of real models, in which the data decides which model runs next: a
@@ -49,6 +50,7 @@ def overview(tables: Sequence[Table]) -> str:
         "## Where to go on",
         _MORE,
         *side_by_side(tables),
+        *tails(tables),
         "## How to run it",
         _HOW,
     ]

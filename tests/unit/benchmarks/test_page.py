@@ -15,8 +15,9 @@ from benchmarks.table.overview import overview
 from benchmarks.table.page import page, pages
 from benchmarks.table.picture import highest_picture
 from benchmarks.table.reasons import REASONS, read_reasons
-from benchmarks.table.records import Cannot, Highest, read_table, write_table
+from benchmarks.table.records import Cannot, Highest, OracleRecord, read_table, write_table
 from benchmarks.table.tables import plain
+from benchmarks.table.tails import tails
 from tests.unit.benchmarks.made_tables import cell, large_table, table
 from tests.unit.benchmarks.made_tables import workload as record
 from tests.unit.loadgen.pages import Page, hints, name_of, pictures, words
@@ -286,3 +287,18 @@ def test_the_head_says_the_result_and_the_losses() -> None:
     assert "its rate is the highest on 0 of 1 workloads, and not on cascade (0.50 of triton's)" in head
     assert "p50 and p99 are below every peer's in 6 of 6 cells." in head
     assert head.index("The losses") < head.index("## Side by side")
+
+
+def test_tails_are_shown_beside_those_of_the_oracle() -> None:
+    oracle = {"medium": OracleRecord(p50_ms=2.0, p99_ms=9.0, device_ms_per_request=1.0)}
+    cells = [
+        cell("dyorc", 4.0, 14.0, load="medium"),
+        cell("triton", 6.0, 12.0, load="medium"),
+        cell("mosec", 5.0, 13.0, load="medium"),
+        cell("ray", 9.0, 10.0, load="medium", goodput_ratio=0.1),
+    ]
+    measured = table(workloads=[record(oracle=oracle), record("loop", oracle={})], cells=cells)
+    document = "\n\n".join(tails([measured]))
+    assert rows(document, "cascade") == [["cascade", "3.5", "2.0 (triton)", "4.5"]]
+    assert rows(document, "loop") == [["loop", "not measured", "", ""]]
+    assert document in overview([measured])

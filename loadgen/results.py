@@ -51,12 +51,14 @@ class TailStage(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         num_caused: How many of the slowest owe most of their excess to it.
+        program: Whose calls the slowest had most of it for; empty if it belongs to none, or the server does not say.
     """
 
     stage: str
     slowest_ms: float
     typical_ms: float
     num_caused: int
+    program: str = ""
 
 
 class Tail(msgspec.Struct, frozen=True, kw_only=True):

@@ -106,10 +106,15 @@ def tail_text(figures: ServerFigures) -> str:
     if tail is None:
         return ""
     stages = ", ".join(
-        f"{each.stage} {milliseconds(each.slowest_ms)} ms, typically {milliseconds(each.typical_ms)}"
+        f"{stage_text(each)} {milliseconds(each.slowest_ms)} ms, typically {milliseconds(each.typical_ms)}"
         for each in _longer_stages(tail)[:_MAX_STAGES]
     )
     return f"{_slowest_of(tail)}: {stages}"
+
+
+def stage_text(stage: TailStage) -> str:
+    """Returns the name of a stage, with its program if it has one."""
+    return f"{stage.stage} of {stage.program}" if stage.program else stage.stage
 
 
 def missing_tail(figures: ServerFigures) -> str:

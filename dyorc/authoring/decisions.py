@@ -89,6 +89,8 @@ class Decision:
         site: DecisionSite,
         likely: Hashable = None,
     ) -> None:
+        if not callable(function):
+            raise TypeError(f"dyorc.{kind.value} asks a function of the value, got {type(function).__name__} {function!r}")
         self.is_single = isinstance(subject, Ref)
         self.refs: tuple[Ref, ...] = (subject,) if isinstance(subject, Ref) else _refs_of(kind, subject)
         if likely is not None and not self.is_single:
@@ -142,6 +144,17 @@ class Decision:
         owner = f"workflow {workflow!r}: " if workflow else ""
         return WorkflowError(f"{owner}the {function} of a decision {text}{index} ({site or self.site})")
 
+    def unreadable(self, workflow: str, at: int, reason: str) -> WorkflowError:
+        """Returns the error of a value that cannot be looked at, such as a part beyond its array's end.
+
+        Args:
+            at: Its index.
+            reason: Why.
+        """
+        index = "" if self.is_single else f" at index {at}"
+        owner = f"workflow {workflow!r}: " if workflow else ""
+        return WorkflowError(f"{owner}a decision cannot look at its value{index}: {reason} ({self.site})")
+
     def _outcome(self, value: Any, workflow: str) -> Hashable:
         outcome = self.function(value)
         if type(outcome) is not bool:
@@ -190,7 +203,7 @@ def when(ref: Ref | Sequence[Ref], predicate: Callable[[Any], Any] = bool, *, li
         likely: The usual outcome, used until DyOrc has seen enough requests. Not for a list, which is never guessed.
 
     Raises:
-        TypeError: If it is given something other than Refs, or `likely` for a list.
+        TypeError: If it is given something other than Refs and a function, or `likely` for a list.
     """
     likely = None if likely is None else bool(likely)  # here, where an error is the workflow's
     return _record(Decision(_WHEN, ref, predicate, _site(), likely))
@@ -207,7 +220,7 @@ def choose(ref: Ref | Sequence[Ref], key: Callable[[Any], Any] = lambda value: v
         likely: The usual outcome, used until DyOrc has seen enough requests. Not for a list, which is never guessed.
 
     Raises:
-        TypeError: If it is given something other than Refs, `likely` is not hashable, or given for a list.
+        TypeError: If it is given something other than Refs and a function, `likely` is not hashable, or given for a list.
     """
     likely = _as_python(likely)
     hash(likely)

@@ -126,7 +126,8 @@ def run_batch(batch: LocalBatch, executor: ProgramExecutor, results: ProgramResu
         event = result.event(batch.replica_id, batch.batch_id)
         result = None
     else:
-        event = _keep(batch, result, results)
+        kept = _keep(batch, result, results)
+        event = None if isinstance(kept, NoRoomError) else kept
     if event is not None:
         result = None
         results.done()
@@ -201,11 +202,11 @@ def keep_when_room(
     try:
         while True:
             event = _keep(batch, result, results)
-            if event is not None:
+            if not isinstance(event, NoRoomError):
                 return event
             left_s = give_up_s - time.monotonic()
             if left_s <= 0:
-                message = f"the server's arena had no room for them within {wait_s:.3g} s"
+                message = event.within("the server's arena", wait_s)
                 return BatchFailed(batch.replica_id, batch.batch_id, "NoRoomError", message, "", is_capacity=True)
             wait(left_s)
     finally:
@@ -213,8 +214,8 @@ def keep_when_room(
         batch.done()
 
 
-def _keep(batch: LocalBatch, result: BatchResult, results: ProgramResults) -> BatchDone | BatchFailed | None:
-    """Copies a batch's results, and returns its event; None if there is no room for them."""
+def _keep(batch: LocalBatch, result: BatchResult, results: ProgramResults) -> BatchDone | BatchFailed | NoRoomError:
+    """Copies a batch's results, and returns its event; the error if there is no room for them now."""
     started_s = time.perf_counter()
     try:
         outputs = results.keep(result.outputs)
@@ -223,7 +224,7 @@ def _keep(batch: LocalBatch, result: BatchResult, results: ProgramResults) -> Ba
             results.check_beside(error.num_bytes, batch.stored)
         except TooLargeError as never:
             return BatchFailed(batch.replica_id, batch.batch_id, type(never).__name__, str(never))
-        return None
+        return error.with_traceback(None)  # its frames hold the results
     except Exception as error:  # ours, or a device's
         return BatchFailed(batch.replica_id, batch.batch_id, type(error).__name__, str(error))
     gather_s, publish_s = batch.gather_s + result.stack_s, result.split_s + time.perf_counter() - started_s

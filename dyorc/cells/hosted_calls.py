@@ -356,7 +356,7 @@ class _HostedCall:
         if isinstance(error, InputsLostError):
             self._end(TensorsLost(batch.replica_id, batch.batch_id, error.blocks))
         elif isinstance(error, NoRoomError):
-            message = f"the server's arena had no room for them within {self._wait_s:.3g} s"
+            message = error.within("the server's arena", self._wait_s)
             self._end(BatchFailed(batch.replica_id, batch.batch_id, "NoRoomError", message, "", is_capacity=True))
         else:
             self._end(BatchError.of(error).event(batch.replica_id, batch.batch_id))

@@ -107,10 +107,17 @@ def tail_table(tail: dict[str, Any]) -> list[RenderableType]:
     if not tail["num_slowest"]:
         return [Text("The server remembers no such request that has ended.")]
     title = f"the slowest {tail['num_slowest']:,} of {tail['num_requests']:,} requests took {tail['from_ms']:.1f} ms or more, "
-    table = StackedTable("stage", *(Column(name, justify="right") for name in ("ms", "typical ms", "more", "cause of")))
+    columns = [Column(name, justify="right") for name in ("ms", "typical ms", "more", "cause of")]
+    table = StackedTable("stage", *columns, "mostly of")
     for each in tail["stages"]:
         more = each["slowest_ms"] - each["typical_ms"]
-        shown = f"{each['slowest_ms']:.1f}", f"{each['typical_ms']:.1f}", f"{more:+.1f}", str(each["num_caused"] or "")
+        shown = (
+            f"{each['slowest_ms']:.1f}",
+            f"{each['typical_ms']:.1f}",
+            f"{more:+.1f}",
+            str(each["num_caused"] or ""),
+            each["program"],
+        )
         table.add_row(*map(Text, (each["stage"], *shown)))
     examples = ", ".join(f"{each['request_id']} ({each['duration_ms']:.1f} ms)" for each in tail["slowest"])
     return [Text(f"{title}half of all {tail['median_ms']:.1f} or less"), table, Text(f"for example {examples}", style="dim")]

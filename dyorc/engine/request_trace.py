@@ -39,6 +39,8 @@ class BatchTrace(msgspec.Struct, eq=False, gc=False):
         requests: The engine's numbers of the requests that its calls belong to, in the order of the calls.
         sent_ns: When it was sent to its replica.
         started_ns: When it became the first there.
+        overdue_ns: For how long before that the replica had been done with the batch before, and the engine did not know: its
+            results were on their way, or the event loop was busy.
         ended_ns: When its results were back.
         gather_s: Time for fetching and stacking its inputs.
         infer_s: Time in the program's code, without waits for parts of streams.
@@ -64,6 +66,7 @@ class BatchTrace(msgspec.Struct, eq=False, gc=False):
     moves: Sequence[Move] = ()
     outcome: str = "running"
     spans: Sequence[TraceContext] = ()
+    overdue_ns: int = 0
 
     @property
     def span(self) -> TraceContext | None:

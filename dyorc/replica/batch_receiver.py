@@ -214,8 +214,7 @@ class BatchReceiver:
         failure = BatchError.of(error)
         message = failure.error_type, failure.message, failure.traceback
         if isinstance(error, NoRoomError):
-            text = f"the arena of a replica had no room for {error.num_bytes} bytes within {self._room_wait_s:.3g} s"
-            message = failure.error_type, text, ""
+            message = failure.error_type, error.within("the arena of a replica", self._room_wait_s), ""
         if not self.lost:
             is_capacity = isinstance(error, NoRoomError)
             at = self._ready.replica_id, self._batch_id

@@ -179,7 +179,7 @@ class BatchRunner:
                 except NoRoomError as error:
                     self._outbox.check_beside(error.num_bytes, _stored_bytes(request, self._room_wait.memory))
                     if time.monotonic() >= give_up_s:
-                        message = f"the arena of a replica had no room for {error.num_bytes} bytes within {wait_s:.3g} s"
+                        message = error.within("the arena of a replica", wait_s)
                         failure = BatchFailure(self._replica_id, request.batch_id, "NoRoomError", message, "", is_capacity=True)
                         return [encode(failure)]
                     self._room_wait.once()

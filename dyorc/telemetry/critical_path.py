@@ -32,6 +32,8 @@ class RequestStage(StrEnum):
     """A batch's inputs were brought in, or its outputs stored."""
     COMPUTE = "compute"
     """A program's code ran."""
+    RETRIED = "retried"
+    """A batch ran that failed, and its calls run again in smaller ones: the input of another call may have been the reason."""
     LOST = "lost"
     """Something ran that was lost with its replica, or runs again because of that."""
     ENGINE = "engine"
@@ -221,7 +223,8 @@ def pieces_of(call: CallTrace, start_ns: int, end_ns: int, wrong_guesses: WrongG
         else:
             pieces += _waiting(call, batch, at_ns, sent_ns, wrong_guesses)
         if number < len(call.batches) - 1:
-            pieces.append(StageInterval(RequestStage.LOST, sent_ns, done_ns, call, batch))
+            stage = RequestStage.RETRIED if batch.outcome == "failed" else RequestStage.LOST
+            pieces.append(StageInterval(stage, sent_ns, done_ns, call, batch))
         else:
             pieces += _running(call, batch, sent_ns, done_ns, wrong_guesses)
         at_ns = done_ns
@@ -261,7 +264,8 @@ def _reading_ns(call: CallTrace, able: int, done_ns: int) -> tuple[int, int]:
 
 
 def _waiting(call: CallTrace, batch: BatchTrace, start_ns: int, end_ns: int, wrong_guesses: WrongGuesses) -> list[StageInterval]:
-    """Returns the pieces of a wait for a replica: its wrong guesses meanwhile, and the rest."""
+    """Returns the pieces of a wait for a replica: its wrong guesses meanwhile, the time in which it was free and the engine did
+    not know, and the rest."""
     if end_ns <= start_ns:
         return []
     wasted = [
@@ -269,7 +273,14 @@ def _waiting(call: CallTrace, batch: BatchTrace, start_ns: int, end_ns: int, wro
         for other in wrong_guesses.batches_on(batch.program, batch.replica_id)
         if other is not batch
     ]
-    return cut(StageInterval(RequestStage.QUEUE, start_ns, end_ns, call, batch), RequestStage.WRONG_GUESS, wasted)
+    known_ns = batch.started_ns or end_ns
+    overdue = [(known_ns - batch.overdue_ns, known_ns)]
+    pieces = cut(StageInterval(RequestStage.QUEUE, start_ns, end_ns, call, batch), RequestStage.ENGINE, overdue)
+    return [
+        part
+        for piece in pieces
+        for part in (cut(piece, RequestStage.WRONG_GUESS, wasted) if piece.stage is RequestStage.QUEUE else [piece])
+    ]
 
 
 def cut(piece: StageInterval, stage: RequestStage, spans: Iterable[tuple[int, int]]) -> list[StageInterval]:

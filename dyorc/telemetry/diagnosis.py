@@ -71,6 +71,10 @@ def _describe(record: RequestRecord, stage: RequestStage, program: str, pieces: 
             return f"inputs and outputs of {program!r} were moved{_describe_moves(pieces)}"
         case RequestStage.COMPUTE:
             return f"{program!r} computed{_describe_sharing(pieces)}"
+        case RequestStage.RETRIED:
+            return (
+                f"{program!r} failed in a batch, and its calls ran again in smaller ones: another call may have been the reason"
+            )
         case RequestStage.LOST:
             return f"{program!r} ran for nothing, or again, because something was lost"
         case RequestStage.ENGINE:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from dyorc.telemetry.critical_path import RequestStage, WrongGuesses, critical_path, stage_times
+from dyorc.telemetry.critical_path import RequestStage, StageInterval, WrongGuesses, critical_path, stage_times
 from dyorc.telemetry.record import RequestRecord
 
 MAX_SLOWEST = 100
@@ -21,11 +21,16 @@ _NUM_NAMED = 5
 
 
 class TimedRequest(msgspec.Struct, frozen=True):
-    """A request and where its time went, in nanoseconds."""
+    """A request and where its time went, in nanoseconds.
+
+    Attributes:
+        programs_ns: Of each stage that belongs to calls, the time by their programs.
+    """
 
     request_id: str
     duration_ns: int
     stages_ns: dict[RequestStage, int]
+    programs_ns: dict[RequestStage, dict[str, int]] = {}
 
 
 class ProcessTail(msgspec.Struct, frozen=True):
@@ -54,8 +59,8 @@ def tail_of(records: Iterable[RequestRecord], wrong_guesses: WrongGuesses) -> Pr
     step = max(1, len(middle) // _NUM_TYPICAL)
 
     def timed(record: RequestRecord) -> TimedRequest:
-        stages_ns = stage_times(critical_path(record, wrong_guesses))
-        return TimedRequest(record.origin.request_id, record.duration_ns, stages_ns)
+        path = critical_path(record, wrong_guesses)
+        return TimedRequest(record.origin.request_id, record.duration_ns, stage_times(path), _by_program(path))
 
     return ProcessTail(
         len(by_duration), [timed(record) for record in by_duration[-MAX_SLOWEST:]], [timed(record) for record in middle[::step]]
@@ -71,8 +76,9 @@ def merge_tails(tails: Sequence[ProcessTail], share: float) -> dict[str, Any]:
 
     Returns:
         ``num_requests``; ``num_slowest``; ``from_ms``, the shortest duration among the slowest; ``median_ms`` of all; ``stages``,
-        the largest excess of the slowest over the typical requests first: the mean ``slowest_ms`` and ``typical_ms`` of each, and
-        ``num_caused``, how many of the slowest exceed the typical in this stage most; ``slowest``, the first few.
+        the largest excess of the slowest over the typical requests first: the mean ``slowest_ms`` and ``typical_ms`` of each,
+        ``num_caused``, how many of the slowest exceed the typical in this stage most, and ``program``, whose calls the slowest
+        had most of it for, empty if it belongs to none; ``slowest``, the first few.
     """
     num_requests = sum([tail.num_requests for tail in tails])
     known = [request for tail in tails for request in tail.slowest]
@@ -93,6 +99,7 @@ def merge_tails(tails: Sequence[ProcessTail], share: float) -> dict[str, Any]:
             "slowest_ms": _ms(sum([request.stages_ns.get(stage, 0) for request in slowest]) / len(slowest)),
             "typical_ms": _ms(typical_ns[stage]),
             "num_caused": caused[stage],
+            "program": _main_program(slowest, stage),
         }
         for stage in RequestStage
         if slowest
@@ -105,6 +112,23 @@ def merge_tails(tails: Sequence[ProcessTail], share: float) -> dict[str, Any]:
         "stages": sorted([each for each in stages if each["slowest_ms"] or each["typical_ms"]], key=_excess_ms, reverse=True),
         "slowest": [{"request_id": each.request_id, "duration_ms": _ms(each.duration_ns)} for each in slowest[:_NUM_NAMED]],
     }
+
+
+def _by_program(path: Sequence[StageInterval]) -> dict[RequestStage, dict[str, int]]:
+    times: dict[RequestStage, dict[str, int]] = {}
+    for piece in path:
+        if piece.call is not None and piece.stage is not RequestStage.ENGINE:
+            programs = times.setdefault(piece.stage, {})
+            programs[piece.call.program] = programs.get(piece.call.program, 0) + piece.duration_ns
+    return times
+
+
+def _main_program(requests: Sequence[TimedRequest], stage: RequestStage) -> str:
+    """Returns the program with most of a stage's time in these requests; empty if it belongs to none."""
+    times = Counter[str]()
+    for request in requests:
+        times.update(request.programs_ns.get(stage, {}))
+    return max(times, key=lambda program: times[program], default="")
 
 
 def _median(weighted: Sequence[tuple[TimedRequest, float]]) -> float:

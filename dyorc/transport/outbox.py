@@ -30,11 +30,27 @@ TENSOR_ALIGNMENT = 64
 
 
 class NoRoomError(Exception):
-    """The arena is full now. Nothing was stored."""
+    """The arena is full now. Nothing was stored.
 
-    def __init__(self, num_bytes: int) -> None:
+    Args:
+        num_bytes: How much was to be stored.
+        arena_bytes: How much the arena holds in all.
+        remedy: What to do if that is too little.
+    """
+
+    def __init__(self, num_bytes: int, arena_bytes: int, remedy: str) -> None:
         super().__init__(f"no room for {num_bytes} bytes")
         self.num_bytes = num_bytes
+        self._in_all = f"it holds {arena_bytes} bytes in all; {remedy}"
+
+    def within(self, arena: str, wait_s: float) -> str:
+        """Returns what happened, for people.
+
+        Args:
+            arena: Whose arena it is, in words.
+            wait_s: How long somebody has waited for room.
+        """
+        return f"{arena} had no room for {self.num_bytes} bytes within {wait_s:.3g} s: {self._in_all}"
 
 
 class TooLargeError(TransportError):
@@ -231,7 +247,7 @@ class Outbox:
             )
         block = self._arena.allocate(num_bytes)
         if block is None:
-            raise NoRoomError(num_bytes)
+            raise NoRoomError(num_bytes, limit, self._arena.remedy_for(limit + num_bytes))
         blocks.append(block)
         return block
 

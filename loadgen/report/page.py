@@ -8,7 +8,7 @@ from loadgen.report.courses import Course, course_charts
 from loadgen.report.naming import NamedResult, name_results
 from loadgen.report.parts import details, document, paragraph, section, table, tiles, warning
 from loadgen.results import BranchResult, RunResult
-from loadgen.tables import milliseconds, missing_tail, percent, rate_text
+from loadgen.tables import milliseconds, missing_tail, percent, rate_text, stage_text
 
 _MAX_BARS = 8
 """More series of bars than this could not be told apart."""
@@ -211,7 +211,7 @@ def _speculation(entries: Sequence[NamedResult]) -> str:
 
 def _tails(entries: Sequence[NamedResult]) -> str:
     rows = [
-        [entry.name, each.stage, milliseconds(each.slowest_ms), milliseconds(each.typical_ms), f"{each.num_caused:,}"]
+        [entry.name, stage_text(each), milliseconds(each.slowest_ms), milliseconds(each.typical_ms), f"{each.num_caused:,}"]
         for entry in entries
         if (tail := entry.result.server.tail) is not None and not missing_tail(entry.result.server)
         for each in tail.stages

@@ -68,6 +68,13 @@ async def guarded(x: Vector) -> Vector:
     return x
 
 
+@dyorc.workflow
+async def twice(x: Vector) -> Vector:
+    """Calls a program twice at once, which takes one call at a time."""
+    first, second = await dyorc.gather(work(x), work(x))
+    return first + second
+
+
 GOOD, BAD = np.array([1, 2, 3, 4], np.float32), np.array([-1, 2, 3, 4], np.float32)
 
 
@@ -86,7 +93,7 @@ async def stack(leaves_nothing: None, gates: None) -> AsyncIterator[Stack]:
     """Starts a server without replicas, which keeps records."""
     recording, records = Recording(RecordsConfig()), RecordStore(RecordsConfig())
     recording.add(records)
-    targets = [guarded, work, ramp, streaming.ramps]
+    targets = [guarded, twice, work, ramp, streaming.ramps]
     async with running(targets, num_replicas=0, recorder=recording, records=records) as found:
         yield found
 
@@ -146,6 +153,21 @@ async def test_a_full_queue(stack: Stack) -> None:
     assert all("the call of 'work' waited in the queue" in one["diagnosis"][0] for one in found)
     assert sorted(one["calls"][0]["num_waiting"] for one in found) == [0, 1, 2]
     assert sum("waited in the queue, 2 calls before it, until" in one["diagnosis"][0] for one in found) == 1
+
+
+async def test_a_busy_event_loop_is_no_queue(stack: Stack) -> None:
+    """Both calls are done long before the loop looks."""
+    await stack.start_worker(work)
+    await infer(stack, "twice", "", GOOD)
+    WORK.is_open.clear()
+    WORK.has_come.clear()
+    held_up = asyncio.create_task(infer(stack, "twice", "held-up", BAD))
+    await wait_until_async(WORK.has_come.is_set, "its first call runs")
+    WORK.is_open.set()
+    time.sleep(SLOW_S)  # noqa: ASYNC251  as a workflow does that computes
+    await held_up
+    found = await explained(stack, "held-up", "engine")
+    assert "DyOrc itself" in found["diagnosis"][0]
 
 
 async def test_a_wrong_guess_of_another_request(stack: Stack) -> None:

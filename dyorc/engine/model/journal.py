@@ -14,7 +14,7 @@ is sent in parts ends a segment too, and another follows it.
 
 from collections.abc import Collection, Iterator, Sequence
 from types import CodeType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dyorc.authoring.context import current_recorder
 from dyorc.authoring.decisions import Decision, DecisionSite
@@ -98,7 +98,7 @@ class BranchPoint:
             workflow = self.segment.task.callee.name
             token = current_recorder.set(None)  # a predicate is a function of its value and calls nothing
             try:
-                outcome = self.decision.decide(read_refs(self.decision.refs), workflow)
+                outcome = self.decision.decide(self._values(workflow), workflow)
                 self.outcome = outcome if type(outcome) is bool else exact(outcome)
             except DyOrcError as error:
                 self.error = error
@@ -114,6 +114,23 @@ class BranchPoint:
         self.branch(self.outcome)
         if self.segment.task.request.has_stored:
             self._forget_value()
+
+    def _values(self, workflow: str) -> list[Any]:
+        """Returns what the decision looks at.
+
+        Raises:
+            WorkflowError: If a Ref names a part that its value does not have.
+        """
+        refs = self.decision.refs
+        try:
+            return read_refs(refs)
+        except IndexError:
+            for at, ref in enumerate(refs):
+                try:
+                    read_refs([ref])
+                except IndexError as error:
+                    raise self.decision.unreadable(workflow, at, text_of(error)) from None
+            raise
 
     @property
     def is_at_hand(self) -> bool:

@@ -69,6 +69,7 @@ class RequestContext(msgspec.Struct, eq=False, gc=False):
         attained_ns: The time that replicas have spent on it, if there is a queue discipline.
         marks: For its first calls, `attained_ns` when they became ready; None without a discipline, or before the first.
         can_be_dropped: Whether the request may be failed because it will be late: it is not answered and has had no effect.
+        lacks_room: Whether there was no room for results of one of its calls: it fails, so no other waits for room.
         tried: Programs that ran one of its calls alone without harm, because its inputs may have ended another process.
     """
 
@@ -89,6 +90,7 @@ class RequestContext(msgspec.Struct, eq=False, gc=False):
     may_lag: bool = True
     attained_ns: int = 0
     marks: list[tuple[WorkMark, int]] | None = None
+    lacks_room: bool = False
     tried: tuple[str, ...] = ()
 
     def request_info(self) -> RequestInfo:

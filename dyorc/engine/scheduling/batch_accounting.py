@@ -53,6 +53,23 @@ def end_trace(batch: Batch, outcome: str, now_ns: int, done: BatchDone | None = 
         trace.infer_s = done.execute_s if done.infer_s is None else done.infer_s
 
 
+def note_end(batch: Batch, execute_s: float, now_ns: int) -> None:
+    """Notes how late the engine learned that a batch was done, for the next one on its replica, which waited for that."""
+    replica = batch.replica
+    started_ns = batch.dispatched_ns if batch.started_ns is None else batch.started_ns
+    replica.ended_ns, replica.overdue_ns = now_ns, max(0, now_ns - started_ns - int(execute_s * _NS_PER_S))
+    if (following := replica.running) is not None:  # it has just become the first
+        trace_start(following, now_ns)
+
+
+def trace_start(batch: Batch, now_ns: int) -> None:
+    """Traces that a batch has become the first of its replica."""
+    if (trace := batch.trace) is not None:
+        trace.started_ns = now_ns
+        if batch.replica.ended_ns == now_ns:
+            trace.overdue_ns = batch.replica.overdue_ns
+
+
 def learn_from_batch(batch: Batch, execute_s: float, now_ns: int) -> None:
     """Learns from the time a batch took."""
     pool, size = batch.replica.pool, batch.cost

@@ -12,6 +12,7 @@ from dyorc.engine.scheduling.batch_accounting import (
     end_starvation,
     end_trace,
     learn_from_batch,
+    note_end,
 )
 from dyorc.engine.scheduling.batch_sending import NS_PER_S, BatchSender
 from dyorc.engine.scheduling.failed_streams import error_of
@@ -70,6 +71,8 @@ class BatchEndings:
             self._retrying.halve_and_retry(batch, ProgramError(pool.program.name, "TransportError", message))
             return
         end_trace(batch, "done", self._turn.now_ns, event)
+        if pool.ongoing is None:
+            note_end(batch, event.execute_s, self._turn.now_ns)
         if pool.num_starved:
             end_starvation(self._turn, pool)
         if not batch.calls[0].chain and (batch.ongoing is None or not batch.ongoing.is_cancelled):

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 
 from dyorc.core.tensor import BlockId, DType, TensorRef
-from dyorc.engine.actions import DispatchBatch, FormReason, StageTensors
+from dyorc.engine.actions import DispatchBatch, StageTensors
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.model.program_call import Call, dispatch_all
-from dyorc.engine.scheduling.batch_accounting import begin_trace
+from dyorc.engine.scheduling.batch_accounting import begin_trace, trace_start
 from dyorc.engine.scheduling.holding import foresee
 from dyorc.engine.scheduling.ongoing import OngoingBatches
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
@@ -81,7 +81,7 @@ class BatchSender:
             self._leases.acquire(blocks)
         names_inputs = batch.dispatched_ns < self._crash_suspects.names_inputs_until_ns
         inputs = [call.context.identity for call in calls] if names_inputs else ()
-        share = self._retrying.room_share(batch) if len(calls) > 1 or formed.reason is FormReason.RETRY else 1.0
+        share = self._retrying.room_share(batch)
         options = pool.program.options
         requests = () if options.pure or options.idempotent else [call.context.number for call in calls]
         dispatch = DispatchBatch(
@@ -127,8 +127,7 @@ class BatchSender:
         batch.started_ns = now_ns = self._turn.now_ns
         if (processor := batch.replica.processor) is not None:
             batch.busy_ns = processor.busy_ns(now_ns)
-        if batch.trace is not None:
-            batch.trace.started_ns = now_ns
+        trace_start(batch, now_ns)
         timeout_s = batch.replica.pool.program.options.execution_timeout_s
         batch.timeout = self._timers.set(now_ns + int(timeout_s * NS_PER_S), TimerKind.EXECUTION, batch.batch_id)
 

@@ -116,10 +116,12 @@ class Replica:
         is_leaving: Whether it will end soon: it gets no more batches.
         is_surplus: Whether it is to be parked once its process holds no residents.
         prefetch_ns: When the next batch may be sent after it, so that it arrives as the running one ends.
+        ended_ns, overdue_ns: When the engine learned that its last batch was done, and how long after it was.
     """
 
     __slots__ = (
-        "batches", "is_leaving", "is_surplus", "latency", "node", "pool", "prefetch_ns", "process", "processor", "replica_id",
+        "batches", "ended_ns", "is_leaving", "is_surplus", "latency", "node", "overdue_ns", "pool", "prefetch_ns", "process",
+        "processor", "replica_id",
     )  # fmt: skip
 
     def __init__(self, replica_id: str, node: str, pool: "ReplicaPool", processor: Processor | None = None) -> None:
@@ -133,6 +135,8 @@ class Replica:
         self.latency = LatencyModel(prior=pool.latency)
         self.prefetch_ns = NEVER_NS
         self.is_leaving = False
+        self.ended_ns = 0
+        self.overdue_ns = 0
 
     @property
     def has_core(self) -> bool:

@@ -192,7 +192,15 @@ class RetryPolicy:
             self._fail_all(batch, error)
 
     def room_share(self, batch: Batch) -> float:
-        """Returns for which part of one wait the results of a batch may wait; its halves, and theirs, share the same budget."""
+        """Returns for which part of one wait the results of a batch may wait; its halves, and theirs, share the same budget.
+
+        Requests that have waited in vain do not wait again: a fan-out would hold a replica up with each of its batches.
+        """
+        for call in batch.calls:
+            if not call.context.lacks_room:
+                break
+        else:
+            return 0.0
         return self._room_budget(batch) / self._max_tries(batch)
 
     @staticmethod
@@ -222,7 +230,9 @@ class RetryPolicy:
 
     def _fail_all(self, batch: Batch, error: DyOrcError) -> None:
         """Fails the calls of a batch, each with an error of its own: errors tell apart which failures were reported."""
+        lacks_room = isinstance(error, CapacityError)
         for number, call in enumerate(self._certain(batch)):
+            call.context.lacks_room |= lacks_room
             fail(self._turn, batch.replica.pool, call, continued(error, "") if number else error)
 
     def _retry(self, calls: list[Call], pool: ReplicaPool) -> None:

@@ -61,7 +61,8 @@ def add_record_routes(app: FastAPI, records: Records) -> None:
     @app.get(TAIL, tags=["requests"])
     async def tail(request: Request, workflow: _Workflow = None, share: _Share = 0.01, seconds: _Since = None) -> Response:
         """Where the time of the slowest requests went, beside typical ones: the middle half. `stages` has the means of both, the
-        largest excess first, and `num_caused`: how many of the slowest owe most of their excess to it."""
+        largest excess first, and `num_caused`: how many of the slowest owe most of their excess to it; and `program`, whose calls
+        have most of it."""
         return _json(await records.tail(workflow, share, seconds, tenant_of(request.scope)))
 
     @app.get(TRACE, tags=["requests"])

@@ -215,3 +215,37 @@ def test_decisions_about_one_value_around_it_are_guessed_as_ever() -> None:
 )
 def test_its_outcome_has_few_texts(outcomes: list[Any], text: str) -> None:
     assert str(Outcomes(outcomes)) == text
+
+
+@pytest.mark.parametrize(("decide", "index"), [(dyorc.when, 2), (dyorc.choose, 2)])
+def test_a_part_that_is_not_there_is_no_mistake_of_the_function(decide: Callable[..., Any], index: int) -> None:
+    @dyorc.workflow
+    async def beyond(x: Items) -> Row:
+        refs = dyorc.map(double, await x)
+        await decide([refs[0], refs[1], refs[2][7]], lambda value: True)
+        return refs[0]
+
+    @dyorc.workflow
+    async def alone(x: Items) -> Row:
+        refs = dyorc.map(double, await x)
+        await decide(refs[2][7], lambda value: True)
+        return refs[0]
+
+    reason = r"index 7 is out of bounds for axis 0 with size 2 \(test_decisions_about_lists.py, line \d+\)"
+    for workflow, at in ((beyond, f" at index {index}"), (alone, "")):
+        with pytest.raises(WorkflowError) as caught:
+            dyorc.run(workflow, FOUR)
+        assert re.fullmatch(rf"workflow '{workflow.name}': a decision cannot look at its value{at}: {reason}", str(caught.value))
+
+
+@pytest.mark.parametrize("refs", [[], ["one"]], ids=["of nothing", "of one"])
+def test_a_decision_needs_a_function(refs: list[str]) -> None:
+    @dyorc.workflow
+    async def wrong(x: Items) -> Row:
+        row = double((await x)[0])
+        await dyorc.when([row for _ in refs], True)  # pyright: ignore[reportArgumentType]
+        return row
+
+    with pytest.raises(WorkflowError, match=r"dyorc\.when asks a function of the value, got bool True"):
+        dyorc.run(wrong, FOUR)
+

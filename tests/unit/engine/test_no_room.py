@@ -148,3 +148,27 @@ def test_other_failures_and_batches_that_fit_in_halves_are_no_want_of_memory() -
         world.finish_all()
         assert world.result(first)[0] == 2
     assert not world.starved
+
+
+@dyorc.workflow
+async def fan_out(x: Vector) -> Vector:
+    start = await x
+    await dyorc.gather(*dyorc.map(widen, [start + number for number in range(32)]))
+    return start
+
+
+def test_a_fan_out_whose_results_find_no_memory_waits_once_and_others_wait_as_before() -> None:
+    """A wait for each batch of a fan-out would hold the replica up for minutes."""
+    world = world_with(widen)
+    wide = world.submit(fan_out, [0.0, 0.0])
+    shares: list[float] = []
+    while world.in_flight:
+        shares.append(world.oldest().action.room_share)
+        find_no_room(world, world.oldest())
+    assert sum(shares) <= 2, "a second batch was on its way before the first had waited"
+    assert sorted(world.sizes(widen), reverse=True)[:4] == [8, 8, 8, 8]
+    check_no_room(world, wide)
+    world.submit(widened, [1.0, 2.0])
+    assert world.oldest().action.room_share == 1.0
+    world.finish_all()
+    world.check_nothing_is_left()

@@ -198,6 +198,21 @@ def test_what_was_lost_with_its_replica() -> None:
     assert found.sentences[0] == "398 ms of 440 ms: 'large' ran for nothing, or again, because something was lost"
 
 
+def test_a_batch_that_failed_and_ran_again_in_halves_was_not_lost() -> None:
+    tries = [batch("large", 2, 2, 60, outcome="failed"), batch("large", 60, 60, 70)]
+    found = explained(record(70, [call(1, "large", 2, 2, 70, batches=tries)]))
+    assert ms(found) == {"reading": 1, "admission": 1, "compute": 10, "retried": 58}
+    assert found.sentences[0].startswith("58 ms of 70 ms: 'large' failed in a batch, and its calls ran again in smaller ones")
+
+
+def test_a_replica_that_was_free_while_the_event_loop_was_busy_is_no_queue() -> None:
+    waited = batch("large", 300, 300, 310, overdue_ns=280 * 10**6)
+    found = explained(record(310, [call(1, "large", 2, 2, 310, batches=[waited])]))
+    assert ms(found) == {"reading": 1, "admission": 1, "queue": 18, "compute": 10, "engine": 280}
+    sent_ahead = batch("large", 10, 300, 310, overdue_ns=280 * 10**6)
+    assert ms(explained(record(310, [call(1, "large", 2, 2, 310, batches=[sent_ahead])]))) == ms(found)
+
+
 def test_a_request_that_failed_while_it_waited() -> None:
     """Its deadline passed; nobody knows how long the call would have taken."""
     waiting = call(1, "large", 2, 2, 500, outcome="withdrawn")

@@ -28,6 +28,9 @@ def test_a_wait_of_the_slowest_is_their_cause() -> None:
     assert first["stage"] == "queue"
     assert first["slowest_ms"] - first["typical_ms"] == pytest.approx(40)
     assert first["num_caused"] == 3
+    assert {each["stage"]: each["program"] for each in report["stages"]} == {
+        "queue": "work", "compute": "work", "admission": "", "reading": "", "engine": ""
+    }  # fmt: skip
     assert {each["request_id"] for each in report["slowest"]} == {"r297", "r298", "r299"}
 
 

@@ -10,6 +10,7 @@ export const STAGES = {
   moving: ["do-moving", "tensors move"],
   compute: ["do-compute", "program computes"],
   wrong_guess: ["do-wrong", "wrong guess"],
+  retried: ["do-wrong", "failed, tried again"],
   lost: ["do-wrong", "lost, computed again"],
   engine: ["do-engine", "server's own time"],
   taking: ["do-client", "client takes parts"],

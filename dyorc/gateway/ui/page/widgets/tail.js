@@ -16,7 +16,7 @@ export function Tail({ workflow }) {
     <${Bars} stages=${tail.stages} />
     <${Table} label="Stages of the slowest and of typical requests" head=${["Stage", "#Slowest", "#Typical", "#More by", "#Most of it in"]}>
       ${tail.stages.map((each) => html`<tr key=${each.stage} data-stage=${each.stage}>
-        <th scope="row"><span class="key"><i class="swatch" style=${{ background: `var(--${stageOf(each.stage)[0]})` }}></i> ${stageOf(each.stage)[1]}</span></th>
+        <th scope="row"><span class="key"><i class="swatch" style=${{ background: `var(--${stageOf(each.stage)[0]})` }}></i> ${stageOf(each.stage)[1]}${each.program ? ` of ${each.program}` : ""}</span></th>
         <td class="num">${duration(each.slowest_ms)}</td>
         <td class="num">${duration(each.typical_ms)}</td>
         <td class="num">${duration(each.slowest_ms - each.typical_ms)}</td>

@@ -275,10 +275,12 @@ def _legend(width: int | None) -> Iterator[Text]:
 
 
 def _decisions(record: dict[str, Any], max_alike: int) -> list[Text]:
-    lines: list[Text] = []
+    """Returns a line for each decision or group of them, and for each note, in the order of the times with which they begin."""
+    lines: list[tuple[float, Text]] = []
     for decision, *more in group_alike(record["decisions"], "site", max_alike=max_alike):
         if more:
-            lines.append(Text(f"  {decision['opened_ms']:.1f} ms: {describe_decisions([decision, *more])}"))
+            text = f"  {decision['opened_ms']:.1f} ms: {describe_decisions([decision, *more])}"
+            lines.append((decision["opened_ms"], Text(text)))
             continue
         at_ms = decision["opened_ms"] if decision["decided_ms"] is None else decision["decided_ms"]
         text = f"  {at_ms:.1f} ms: decision at {decision['site']}: {decision['outcome'] or 'open to the end'}"
@@ -286,8 +288,9 @@ def _decisions(record: dict[str, Any], max_alike: int) -> list[Text]:
             text += f"; guessed {outcome} (p = {probability:.2f})"
             if gain_ms := decision["gains_ms"].get(outcome):
                 text += f", {'saved' if gain_ms > 0 else 'cost others'} {abs(gain_ms):.1f} ms"
-        lines.append(Text(text))
-    return lines + [Text(f"  {note['at_ms']:.1f} ms: {note['text']}") for note in record["notes"]]
+        lines.append((at_ms, Text(text)))
+    lines += [(note["at_ms"], Text(f"  {note['at_ms']:.1f} ms: {note['text']}")) for note in record["notes"]]
+    return [line for _, line in sorted(lines, key=lambda entry: entry[0])]  # a decision may be taken after one that began later
 
 
 def _batches(record: dict[str, Any], groups: list[list[dict[str, Any]]], width: int | None) -> list[RenderableType]:

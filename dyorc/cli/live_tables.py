@@ -72,7 +72,7 @@ def _programs(now: Snapshot, before: Snapshot | None) -> StackedTable:
     counts = ("warm", "parked", "wanted", "queued", "running", "calls/s")
     numbers = [Column(name, justify="right") for name in counts]
     batches = Column("batch: mean/most", justify="right")
-    guesses = Column("guesses: right/wrong/made", justify="right")
+    guesses = Column("guesses: right/wrong/run", justify="right")
     table = StackedTable("program", "state", *numbers, batches, "T(n) ms", guesses)
     for name, row in now["programs"].items():
         earlier = None if before is None else before["programs"].get(name)

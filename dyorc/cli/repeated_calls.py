@@ -33,7 +33,7 @@ def call_notes(calls: Sequence[Json], duration_ms: float) -> list[str]:
     num_guesses = sum(call["is_guess"] for call in calls)
     num_wrong = sum(call["outcome"] == "squashed" for call in calls)
     if num_guesses:
-        notes.append(f"{num_guesses} guesses, {num_wrong} wrong")
+        notes.append(f"{num_guesses} guesses made, {num_wrong} wrong")
     for count, text in (
         (sum(call["was_cold"] for call in calls), "cold"),
         (sum(call["is_repeat"] for call in calls), "again, their results were lost"),

@@ -134,9 +134,12 @@ def show_report(report: "ReplayReport", console: Console) -> None:
 
 
 def _rows(report: "ReplayReport") -> Iterator[tuple[int, str, str]]:
+    from dyorc.replay.request_comparison import short_outcomes
+
     yield report.num_other_outcomes, "another outcome of a decision", ""
     for site, before, now, number in report.outcomes[:_MAX_LINES]:
-        yield number, "", escape(f"{site}: {before} is {now}")
+        was, is_now = short_outcomes(before, now)
+        yield number, "", escape(f"{site}: {was} is {is_now}")
     yield report.num_other_calls, "other calls", ", ".join(_calls(report))
     yield report.num_other_orders, "effects in another order", ""
     yield report.num_other_answers, "another answer", escape(report.answer)

@@ -9,6 +9,7 @@ import msgspec
 
 from dyorc.authoring.spec import TensorSpec
 from dyorc.config import ShadowConfig
+from dyorc.core.counts import count
 from dyorc.errors import NondeterministicWorkflowError
 from dyorc.gateway.answer_comparison import difference_of
 from dyorc.replay.certain_course import CertainCourse
@@ -24,6 +25,28 @@ _PLACES = re.compile(
 """What differs between two processes, or two versions, that do the same: places in files, and addresses."""
 _MAX_PROGRAMS = 8
 """Whose calls a sentence counts."""
+_MAX_CHARACTERS = 200
+"""Of an outcome that is shown."""
+_NUM_BEFORE = 40
+"""Characters before the first difference that are shown of a long outcome."""
+
+
+def short_outcomes(before: str, now: str) -> tuple[str, str]:
+    """Returns two outcomes as people should see them. Those of decisions about lists may be long: then it is what stands around
+    the first difference, and how many characters of each are left out."""
+    if max(len(before), len(now)) <= _MAX_CHARACTERS:
+        return before, now
+    differ = (at for at, (a, b) in enumerate(zip(before, now, strict=False)) if a != b)
+    skipped = max(0, next(differ, min(len(before), len(now))) - _NUM_BEFORE)
+    return _cut(before, skipped), _cut(now, skipped)
+
+
+def _cut(text: str, skipped: int) -> str:
+    shown = text[skipped : skipped + _MAX_CHARACTERS]
+    if len(shown) == len(text):
+        return text
+    ends = "..." if skipped + len(shown) < len(text) else ""
+    return f"{'...' if skipped else ''}{shown}{ends} ({count(len(text) - len(shown), 'character')} left out)"
 
 
 class OtherOutcome(msgspec.Struct, frozen=True):
@@ -90,7 +113,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         if self.nondeterministic:
             return self.nondeterministic
         for outcome in self.outcomes[:1]:
-            return f"decision at {outcome.site}: it was {outcome.before}, it is {outcome.now}"
+            before, now = short_outcomes(outcome.before, outcome.now)
+            return f"decision at {outcome.site}: it was {before}, it is {now}"
         return f"the replay ends at {self.missing}" if self.missing else ""
 
     def _other_calls(self) -> str:

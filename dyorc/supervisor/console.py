@@ -37,12 +37,14 @@ def _as_json(text: str, traceback: str) -> str:
 
 
 class StartProgress:
-    """Shows how a server starts: what all cells report alike, once, and every change of a program's state in a cell."""
+    """Shows how a server starts: what all cells report alike, once, and every change of a program's state in a cell until all
+    are ready. Later changes, as of deploys, are for `dyorc status`, as in a server of one process."""
 
     def __init__(self, num_cells: int) -> None:
         self._num_cells = num_cells
         self._printed: set[str] = set()
         self._states: dict[tuple[int, str], str] = {}
+        self._is_over = False
 
     def listening(self, url: str, grpc_address: str) -> None:
         """Shows that a cell listens."""
@@ -56,7 +58,9 @@ class StartProgress:
             say(text)
 
     def states(self, number: int, programs: dict[str, Sequence[Any]]) -> None:
-        """Shows the states of a cell's programs, as `StatusBoard.as_values` gives them."""
+        """Shows the states of a cell's programs, as `StatusBoard.as_values` gives them, while the server starts."""
+        if self._is_over:
+            return
         for name, (state, _, _, error) in programs.items():
             text = f"{state} {error}".rstrip()
             if self._states.get((number, name)) != text:
@@ -64,6 +68,7 @@ class StartProgress:
                 say(f"  cell {number}: {name}: {text}" if self._num_cells > 1 else f"  {name}: {text}")
 
     def ready(self, after_s: float, models: Sequence[str]) -> None:
-        """Shows that all cells are ready."""
+        """Shows that all cells are ready, which ends the start."""
+        self._is_over = True
         cells = count(self._num_cells, "cell")
         say(f"Ready after {after_s:.1f} s, {cells}. Models: {', '.join(models) or 'none'}. Ctrl-C stops.")

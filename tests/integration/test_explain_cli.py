@@ -55,6 +55,17 @@ async def test_a_request_is_explained_worst_first(served: Served) -> None:
     assert first.count("█") == 6
 
 
+async def test_decisions_and_notes_are_in_the_order_of_their_times(served: Served) -> None:
+    here, _ = served.stores
+    late = DecisionTrace("app.py:7", ns(3), [1], decided_ns=ns(16.2), outcome="sure")
+    early = DecisionTrace("app.py:9", ns(5), [1], decided_ns=ns(7.3), outcome="True")
+    notes = [TraceNote(ns(10), "lost", "small")]
+    here.take(record(170, [call(1, "small", 2, 2, 20)], decisions=[late, early], notes=notes, tenant="team"))
+    lines = (await run(served, "explain", "r1")).stdout.splitlines()
+    begins = [line.split(" ms: ")[0] for line in lines if "decision at" in line or "is computed again" in line]
+    assert begins == ["  7.3", "  10.0", "  16.2"]
+
+
 @pytest.mark.parametrize("width", [60, 80, 120])
 async def test_a_terminal_cuts_and_wraps_nothing(served: Served, width: int) -> None:
     here, _ = served.stores
@@ -81,7 +92,15 @@ async def test_a_terminal_cuts_and_wraps_nothing(served: Served, width: int) -> 
 async def test_the_turns_of_a_loop_are_one_row_that_unfolds(served: Served) -> None:
     here, _ = served.stores
     turns = [
-        call(at, "decode", 2 * at, 2 * at, 2 * at + 2, batches=[batch("decode", 2 * at, 2 * at, 2 * at + 2, size=1 + at % 3)])
+        call(
+            at,
+            "decode",
+            2 * at,
+            2 * at,
+            2 * at + 2,
+            batches=[batch("decode", 2 * at, 2 * at, 2 * at + 2, size=1 + at % 3)],
+            is_guess=at > 18,
+        )
         for at in range(1, 21)
     ]
     here.take(record(60, [*turns, call(21, "speak", 42, 42, 60, batches=[batch("speak", 42, 42, 60)])], tenant="team"))
@@ -89,7 +108,7 @@ async def test_the_turns_of_a_loop_are_one_row_that_unfolds(served: Served) -> N
     rows = [line for line in text.splitlines() if "decode x" in line]
     assert len(rows) == 2, "one in the timeline, one among the batches"
     assert rows[0].startswith(" decode x 20 ")
-    assert "2.0 ms each, at most 2.0" in rows[0]
+    assert "2.0 ms each, at most 2.0, 2 guesses made, 0 wrong" in rows[0]
     assert "1 to 3" in rows[1]
     assert "20 of 20: " in rows[1]
     whole = (await run(served, "explain", "r1", "--every-call")).stdout

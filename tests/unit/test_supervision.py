@@ -15,6 +15,7 @@ from dyorc.gateway.service import InferenceService
 from dyorc.models.registry import ModelRegistry
 from dyorc.supervisor.cell_main import settings_of_cell
 from dyorc.supervisor.cell_process import RestartBackoff
+from dyorc.supervisor.console import StartProgress
 from dyorc.system.ports import bind, reserve, reserve_for_grpc
 from tests.fake_backend import FakeBackend
 from tests.workflows import arithmetic
@@ -25,6 +26,21 @@ def test_a_cell_that_dies_again_and_again_starts_later_each_time() -> None:
     assert [restarts.delay_s(1.0) for _ in range(6)] == [0.0, 0.5, 1.0, 2.0, 3.0, 3.0]
     assert restarts.delay_s(3600.0) == 0.0  # it was well for long
     assert restarts.delay_s(1.0) == 0.5
+
+
+def test_states_of_programs_are_shown_until_the_server_is_ready(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = StartProgress(2)
+    for number in range(2):
+        progress.states(number, {"double": ("loading", 1, 1, ""), "triple": ("ready", 1, 1, "")})
+    progress.states(0, {"double": ("ready", 1, 1, ""), "triple": ("ready", 1, 1, "")})
+    assert capsys.readouterr().out.splitlines() == [
+        "  cell 0: double: loading", "  cell 0: triple: ready", "  cell 1: double: loading", "  cell 1: triple: ready",
+        "  cell 0: double: ready",
+    ]  # fmt: skip
+    progress.ready(1.0, ["double"])
+    assert capsys.readouterr().out.startswith("Ready after 1.0 s, 2 cells.")
+    progress.states(1, {"double v2": ("loading", 1, 1, "")})  # a deploy
+    assert not capsys.readouterr().out
 
 
 def test_a_reserved_port_is_for_those_who_share_it() -> None:

@@ -8,7 +8,7 @@ from rich.table import Column
 
 from dyorc.cli.stacked_table import StackedTable
 
-HEADERS = ("state", "requests/s", "batch: mean/most", "guesses: right/wrong/made", "why")
+HEADERS = ("state", "requests/s", "batch: mean/most", "guesses: right/wrong/run", "why")
 LONG = "FileNotFoundError: no weights at /models/a-model/with/a/rather/long/path/model.safetensors"
 
 

@@ -63,7 +63,7 @@ class LatencyModel:
                 self._line = mean_t, 0.0
             return mean_t, 0.0
         slope = min(max((self._nt / self._w - mean_n * mean_t) / variance, 0.0), mean_t / mean_n)
-        self._line = mean_t - slope * mean_n, slope
+        self._line = max(0.0, mean_t - slope * mean_n), slope  # rounding may have left less than nothing
         return self._line
 
     def predict(self, size: float) -> float | None:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -14,7 +14,7 @@ from tests.integration.page import made_up
 from tests.integration.page.made_up_server import MadeUpServer
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Route
 
 pytestmark = pytest.mark.together
 
@@ -181,6 +181,46 @@ def test_a_request_is_told_completely(browser: "Browser", server: MadeUpServer) 
         assert details.locator("tbody tr").count() == 12
         details.get_by_role("link", name="req-004003").click()
         page.wait_for_selector("h1:has-text('req-004003')")
+
+
+def test_one_of_something_has_no_plural(browser: "Browser", server: MadeUpServer) -> None:
+    request: Any = made_up.detail("req-004242")
+    batch: Any = request["batches"]["a1"]
+    batch["num_guesses"], others = 1, [each for each in batch["requests"] if each["number"] != request["number"]]
+    batch["requests"] = [each for each in batch["requests"] if each not in others[1:]]
+    stages = {"stage": "queue", "slowest_ms": 9.0, "typical_ms": 1.0, "num_caused": 1}
+    tail = {"num_slowest": 1, "num_requests": 1, "from_ms": 9.0, "median_ms": 9.0, "stages": [stages], "slowest": []}
+    replies: dict[str, Any] = {"graph?": made_up.graph() | {"num_requests": 1}, "requests/req-004242": request, "tail?": tail}
+    with tab(browser) as watched:
+        page = watched.page
+        for path, reply in replies.items():
+            page.route(re.compile(f"/{re.escape(path)}"), _answering(reply))
+        show(watched, server)
+        assert "learned from 1 request;" in page.locator(".panel .note").first.inner_text()
+        show(watched, server, "requests/req-004242")
+        page.locator(".tl-label[data-key=c0]").click()
+        details = page.locator(".tl-item.open .batch").inner_text()
+        assert ", with 1 guess\n" in details
+        assert "Shared with 1 other call\n" in details + "\n"
+        show(watched, server, "requests")
+        page.get_by_role("button", name="Slowest").click()
+        found = page.locator(".tail")
+        found.locator("[data-stage]").wait_for()
+        assert "1 of 1 request took" in found.locator(".note").inner_text()
+        assert found.locator("[data-stage] td").last.inner_text() == "1 request"
+        shown = page.evaluate(
+            """async () => {
+              const { plural } = await import(new URL("format.js", document.baseURI));
+              return [0, 1, 2, 1000].flatMap((num) => [plural(num, "guess"), plural(num, "call")]);
+            }"""
+        )
+    assert shown == [
+        "0 guesses", "0 calls", "1 guess", "1 call", "2 guesses", "2 calls", "1\u202f000 guesses", "1\u202f000 calls",
+    ]  # fmt: skip
+
+
+def _answering(reply: Any) -> "Callable[[Route], None]":
+    return lambda route: route.fulfill(json=reply)
 
 
 def test_a_request_that_is_not_kept_is_said_to_be_so(browser: "Browser", server: MadeUpServer) -> None:

@@ -55,6 +55,14 @@ def test_neither_part_is_ever_negative() -> None:
     assert min(*falling.line, *steep.line) >= 0
 
 
+def test_rounding_leaves_no_base_below_zero() -> None:
+    model = LatencyModel()
+    model.observe(8, 0.009)
+    model.observe(4, 0.003)
+    assert model.line is not None
+    assert str(model.line[0]) == "0.0"  # `dyorc top` showed -0
+
+
 def test_a_replica_without_observations_is_expected_to_be_like_the_others() -> None:
     replica = LatencyModel(prior=learned(0.01, 0.001))
     assert replica.predict(10) == pytest.approx(0.02)

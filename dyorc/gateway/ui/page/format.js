@@ -78,5 +78,5 @@ export function ago(s, now = Date.now() / 1000) {
   return `${Math.floor(age / 86_400)}\u202fd`;
 }
 
-/** "3 calls", "1 call". */
-export const plural = (num, word) => `${count(num)} ${word}${num === 1 ? "" : word.endsWith("h") ? "es" : "s"}`;
+/** "3 calls", "1 call", "2 guesses". */
+export const plural = (num, word) => `${count(num)} ${word}${num === 1 ? "" : /[hs]$/.test(word) ? "es" : "s"}`;

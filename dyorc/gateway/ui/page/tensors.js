@@ -1,4 +1,5 @@
 // Tensors in the browser: made from zeros, random numbers, JSON, text or an image; sent as raw bytes; read back from JSON or bytes.
+import { plural } from "./format.js";
 
 /** By the protocol's names: the array of values, its range for random numbers, and whether its values are whole. */
 const KINDS = {
@@ -37,7 +38,7 @@ export function random(datatype, num) {
 /** Text as UTF-8, filled up with spaces. */
 export function fromText(text, num) {
   const bytes = new TextEncoder().encode(text);
-  if (bytes.length > num) throw new Error(`the text has ${bytes.length} bytes, the input takes ${num}`);
+  if (bytes.length > num) throw new Error(`the text has ${plural(bytes.length, "byte")}, the input takes ${num}`);
   const found = new Uint8Array(num).fill(32);
   found.set(bytes);
   return found;

@@ -1,6 +1,6 @@
 // What the server is doing now: one workflow's figures and graph, the programs, and what was slow lately.
 import { html, useEffect, useRef, useState } from "../html.js";
-import { count, duration, number, parts } from "../format.js";
+import { count, duration, number, parts, plural } from "../format.js";
 import { useLive } from "../live.js";
 import { to } from "../route.js";
 import { Choice, Empty, Failure, Figures, Head, Panel, usePolled } from "../widgets/basics.js";
@@ -45,8 +45,8 @@ function summary(now) {
   if (!now) return "connecting …";
   const programs = Object.values(now.programs);
   const num = programs.filter(({ state }) => state === "ready").length;
-  const cells = now.cells?.length > 1 ? ` · ${now.cells.length} cells` : "";
-  return programs.length ? `${num} of ${programs.length} programs ready${cells}` : "what this key may see";
+  const cells = now.cells?.length > 1 ? ` · ${plural(now.cells.length, "cell")}` : "";
+  return programs.length ? `${num} of ${plural(programs.length, "program")} ready${cells}` : "what this key may see";
 }
 
 function WorkflowFigures({ name, found }) {
@@ -72,7 +72,7 @@ function WorkflowGraph({ workflow, graph, error, programs }) {
   useEffect(() => {
     if (graph && box.current.clientHeight !== height) setHeight(box.current.clientHeight); // kept while another workflow's graph is fetched
   });
-  return html`<${Panel} title="Workflow" note=${graph && `learned from ${count(graph.num_requests)} requests; width: calls per second`}><div ref=${box} style=${{ minHeight: graph ? undefined : `${height}px` }}>
+  return html`<${Panel} title="Workflow" note=${graph && `learned from ${plural(graph.num_requests, "request")}; width: calls per second`}><div ref=${box} style=${{ minHeight: graph ? undefined : `${height}px` }}>
     ${error && !graph ? html`<${Failure} error=${error} />` : !graph ? html`<${Empty}>…<//>` : graph.edges.length
       ? html`<${Graph} graph=${graph} programs=${programs} />`
       : html`<${Empty}>No request yet. <a href=${to("try", workflow)}>Send one</a>, and the graph appears.<//>`}

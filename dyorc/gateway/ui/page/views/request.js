@@ -85,7 +85,7 @@ function Stages({ stages, total }) {
 
 function Facts({ found }) {
   const facts = [
-    ["Calls", count(found.num_calls)], ["of them guesses", count(found.num_guesses)], ["Came by", found.transport], ["Tenant", found.tenant || "everybody"],
+    ["Calls", count(found.num_calls)], ["of them guesses made", count(found.num_guesses)], ["Came by", found.transport], ["Tenant", found.tenant || "everybody"],
     ["Cell", found.cell], ["Number", found.number], ["Trace", found.trace_id ? html`<code>${found.trace_id}</code>` : "–"],
   ]; // prettier-ignore
   return html`<${Panel} title="Facts" width=${found.notes?.length || found.parts?.length ? "w6" : ""}>

@@ -1,6 +1,6 @@
 // An answer's tensors: their values, and what a person would want to know of them at a glance.
 import { html } from "../html.js";
-import { count, duration, number } from "../format.js";
+import { count, duration, number, plural } from "../format.js";
 
 const SHOWN = 256;
 const PRINTABLE = /^[\x20-\x7e\n\t\u00a0-\uffff]+$/;
@@ -20,7 +20,7 @@ function Output({ output }) {
   return html`<div>
     <p><b>${name}</b> <span class="muted small mono">${datatype} [${shape.join(" × ")}]</span>
       ${isVector && html`<span class="muted small"> · min ${number(least(numbers))} · max ${number(greatest(numbers))}, at ${count(numbers.indexOf(greatest(numbers)))}</span>`}</p>
-    <pre class="out" tabindex="0">${text ?? data.slice(0, SHOWN).map(shown).join(", ") + (data.length > SHOWN ? `, … (${count(data.length)} values)` : "")}</pre>
+    <pre class="out" tabindex="0">${text ?? data.slice(0, SHOWN).map(shown).join(", ") + (data.length > SHOWN ? `, … (${plural(data.length, "value")})` : "")}</pre>
   </div>`;
 }
 

@@ -8,7 +8,7 @@ export const meanBatch = ({ calls_total, batches_total }) => (batches_total ? ca
 export const wasted = ({ useful_s = 0, wasted_s = 0 }) => (useful_s + wasted_s ? wasted_s / (useful_s + wasted_s) : null);
 
 const SHORT = ["Program", "State", "#Replicas", "#Calls/s", "#Waiting", "#Alone"];
-const LONG = ["Program", "State", "#Replicas", "#Calls/s", "#Waiting", "#Running", "#Calls", "#Mean batch", "#One call alone", "#Guesses", "#Wasted time"];
+const LONG = ["Program", "State", "#Replicas", "#Calls/s", "#Waiting", "#Running", "#Calls", "#Mean batch", "#One call alone", "#Guesses run", "#Wasted time"];
 
 export function ProgramTable({ programs, isShort = false }) {
   const all = Object.entries(programs ?? {}).sort(([a], [b]) => a.localeCompare(b));

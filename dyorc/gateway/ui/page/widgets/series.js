@@ -1,7 +1,7 @@
 // A chart over time: what the server remembers, continued by what it says every second.
 import { html, useEffect, useMemo, useState } from "../html.js";
 import { get } from "../api.js";
-import { clock, duration, tick } from "../format.js";
+import { clock, duration, plural, tick } from "../format.js";
 import { live } from "../live.js";
 import { Alternative } from "./basics.js";
 import { Chart, Keys } from "./chart.js";
@@ -17,7 +17,7 @@ export function TimeSeries({ label, lines, about, format, height = 150, windowS 
   const data = useMemo(() => together(lines, remembered, windowS), [now, remembered, lines, windowS]);
   const end = now?.at_s ?? Date.now() / 1000;
   const series = lines.map(({ name, colour, kind, fill, dash }) => ({ label: name, colour, kind, fill, dash }));
-  const text = label + (windowS > 3600 ? ", the last day" : `, the last ${Math.round(windowS / 60)} minutes`);
+  const text = label + (windowS > 3600 ? ", the last day" : `, the last ${plural(Math.round(windowS / 60), "minute")}`);
   return html`<${Chart} key=${windowS} label=${text} data=${data} series=${series} height=${height} isTime=${true} isWhole=${isWhole} yValues=${format === duration ? tick : format}
       xRange=${(_, low, high) => [(high ?? end) - windowS, high ?? end]} />
     <${Keys} keys=${lines.map(({ name, colour, of }) => ({ name, colour, value: now ? format(of(now)) : "–" }))} />

@@ -1,5 +1,5 @@
 // Turns a request's record into the rows of its timeline: what each call did from when to when. Plain values, nothing drawn.
-import { duration } from "../format.js";
+import { duration, plural } from "../format.js";
 
 /** Rows in the order in which they began: {kind, key, name, from, to, spans, marks, call | decision | part}. */
 export function rowsOf(found) {
@@ -30,8 +30,10 @@ function loopRow(rows) {
   const [first] = rows;
   const name = `${first.kind === "part" ? "part" : first.name} × ${rows.length}`;
   const each = rows.reduce((sum, { from, to }) => sum + to - from, 0) / rows.length;
+  const isGuess = ({ guessUntil }) => guessUntil != null;
+  const guesses = rows.some(isGuess) ? plural(rows.filter(isGuess).length, "guess") : "";
   const count = (of, text) => (rows.filter(of).length ? `${rows.filter(of).length} ${text}` : "");
-  const notes = [`${duration(each)} each`, count(({ guessUntil }) => guessUntil != null, "guesses"), count(({ isWrong }) => isWrong, "wrong"), count(({ call }) => call?.outcome === "failed", "failed")];
+  const notes = [`${duration(each)} each`, guesses, count(({ isWrong }) => isWrong, "wrong"), count(({ call }) => call?.outcome === "failed", "failed")];
   return {
     kind: "loop", rank: first.rank, key: `l${first.key}`, name, note: notes.filter(Boolean).join(" · "), rows, from: first.from,
     to: Math.max(...rows.map(({ to }) => to)), spans: rows.flatMap(({ spans }) => spans), marks: [],

@@ -1,6 +1,6 @@
 // Where the time of the slowest requests goes, beside typical ones: what makes the difference comes first.
 import { html } from "../html.js";
-import { count, duration, share } from "../format.js";
+import { count, duration, plural, share } from "../format.js";
 import { to } from "../route.js";
 import { stageOf } from "../words.js";
 import { Panel, Table, usePolled } from "./basics.js";
@@ -11,7 +11,7 @@ const REFRESH_MS = 5000; // the server diagnoses some hundred requests for each 
 export function Tail({ workflow }) {
   const [tail] = usePolled(`tail?${new URLSearchParams({ share: SHARE, ...(workflow && { workflow }) })}`, REFRESH_MS);
   if (!tail?.num_slowest) return null;
-  const note = `${count(tail.num_slowest)} of ${count(tail.num_requests)} requests took ${duration(tail.from_ms)} or more; half of all ${duration(tail.median_ms)} or less`;
+  const note = `${count(tail.num_slowest)} of ${plural(tail.num_requests, "request")} took ${duration(tail.from_ms)} or more; half of all ${duration(tail.median_ms)} or less`;
   return html`<${Panel} title=${`The slowest ${share(SHARE)}`} note=${note} width="tail">
     <${Bars} stages=${tail.stages} />
     <${Table} label="Stages of the slowest and of typical requests" head=${["Stage", "#Slowest", "#Typical", "#More by", "#Most of it in"]}>
@@ -20,7 +20,7 @@ export function Tail({ workflow }) {
         <td class="num">${duration(each.slowest_ms)}</td>
         <td class="num">${duration(each.typical_ms)}</td>
         <td class="num">${duration(each.slowest_ms - each.typical_ms)}</td>
-        <td class="num">${each.num_caused ? `${count(each.num_caused)} requests` : "–"}</td>
+        <td class="num">${each.num_caused ? plural(each.num_caused, "request") : "–"}</td>
       </tr>`)}
     <//>
     <p class="small muted">The slowest: ${tail.slowest.map(({ request_id: id, duration_ms: ms }, at) => html`${at ? ", " : ""}<a key=${id} class="mono" href=${to("requests", id)}>${id}</a> ${duration(ms)}`)}</p>

@@ -1,7 +1,7 @@
 // A request as a timeline: one row for each call and decision, on the request's own clock; one for all turns of a loop, which unfolds.
 // A row opens to show its batches.
 import { html, useMemo, useRef, useState } from "../html.js";
-import { duration, share, tick } from "../format.js";
+import { duration, plural, share, tick } from "../format.js";
 import { stageOf } from "../words.js";
 import { Alternative, Empty } from "./basics.js";
 import { Details } from "./timeline_details.js";
@@ -50,7 +50,7 @@ export function Timeline({ found }) {
         </ol>
       </div>
     </div>
-    ${unfolded.length > shown.length && html`<p><button class="button" onClick=${() => setWhole(true)}>Show all ${unfolded.length} rows</button></p>`}
+    ${unfolded.length > shown.length && html`<p><button class="button" onClick=${() => setWhole(true)}>Show all ${plural(unfolded.length, "row")}</button></p>`}
     <${Legend} rows=${rows} />
     <${Alternative} summary="The timeline as a table" label="Timeline" head=${["What", "#From", "#To", "Became", "In detail"]}
       rows=${() => rows.map((row) => [row.name, duration(row.from), duration(row.to), row.call?.outcome ?? row.decision?.outcome ?? "", row.spans.map(({ text }) => text).join("; ")])} />

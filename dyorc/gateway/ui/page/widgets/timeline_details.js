@@ -1,6 +1,6 @@
 // What a row of the timeline hides: the bet, the batches, and who shared them.
 import { html } from "../html.js";
-import { bytes, count, duration, share } from "../format.js";
+import { bytes, duration, plural, share } from "../format.js";
 import { to } from "../route.js";
 import { reasonText } from "../words.js";
 import { State, Table } from "./basics.js";
@@ -45,14 +45,14 @@ function Batch({ batch, found }) {
   const own = found.number;
   const others = requests.filter(({ number }) => number !== own).length;
   return html`<div class="batch">
-    <h3>Batch of ${batch.size}${batch.num_guesses ? `, ${batch.num_guesses} of them guesses` : ""}</h3>
+    <h3>Batch of ${batch.size}${batch.num_guesses ? `, with ${plural(batch.num_guesses, "guess")}` : ""}</h3>
     <p>Formed because ${reasonText(batch.reason)}. On replica <span class="mono">${batch.replica}</span>, ${batch.outcome}.</p>
     <dl class="steps">
       ${[["sent", batch.sent_ms], ["started", batch.started_ms], ["back", batch.ended_ms]].map(([name, at]) => html`<div><dt>${name}</dt><dd>${duration(at)}</dd></div>`)}
       ${[["fetch", batch.gather_ms], ["compute", batch.infer_ms], ["store", batch.publish_ms]].map(([name, took]) => html`<div><dt>${name}</dt><dd>${duration(took)}</dd></div>`)}
     </dl>
     ${batch.moves?.length > 0 && html`<p>Its inputs came ${batch.moves.map((move) => `by ${move.tier}: ${bytes(move.num_bytes)}${move.took_ms ? ` in ${duration(move.took_ms)}` : ""}`).join("; ")}.</p>`}
-    ${others ? html`<details class="alt"><summary>Shared with ${count(others)} other ${others === 1 ? "call" : "calls"}</summary>
+    ${others ? html`<details class="alt"><summary>Shared with ${plural(others, "other call")}</summary>
       <${Table} label="Requests in this batch" head=${["Request", "Workflow"]}>
         ${requests.map((one, index) => html`<tr key=${index}><td class="mono">${one.number === own ? "this one" : one.request_id ? html`<a href=${to("requests", one.request_id)}>${one.request_id}</a>` : `#${one.number}`}</td><td>${one.workflow ?? "–"}</td></tr>`)}
       <//></details>` : html`<p class="muted small">No other call was in it.</p>`}

@@ -248,4 +248,3 @@ def test_a_decision_needs_a_function(refs: list[str]) -> None:
 
     with pytest.raises(WorkflowError, match=r"dyorc\.when asks a function of the value, got bool True"):
         dyorc.run(wrong, FOUR)
-

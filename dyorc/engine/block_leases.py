@@ -1,9 +1,9 @@
 """Counts the leases on blocks of memory, so that blocks are freed when they are no longer needed.
 
 Stored tensors stay where they were made, in blocks that hold the outputs of a whole batch. A request pins the tensors it
-needs: one lease on the block per row. Each operand of a batch in flight has a lease too, because the batch may read it until it
-ends, even if its requests are cancelled; so has each fetch in progress. A block is freed at the end of the turn in which its last
-lease was released: within one turn, a row may be released before its neighbour is acquired.
+needs: one lease on the block per row. A batch in flight has one on each block that it reads, because it may read until it ends,
+even if its requests are cancelled; so has each fetch in progress. A block is freed at the end of the turn in which its last lease
+was released: within one turn, a row may be released before its neighbour is acquired.
 
     unknown ── acquire_new ──> leased ── last release, end of turn ──> freed: its number is never used again
                                  │

@@ -246,9 +246,9 @@ def leases_agree(engine: Engine) -> None:
 
 
 def batches_read_what_they_were_given(engine: Engine) -> None:
-    """A batch in flight has a lease on each of its stored inputs, also for calls that were withdrawn."""
+    """A batch in flight has one lease on each block with inputs of its calls, also of those that were withdrawn."""
     for batch in batches(engine):
-        if Counter(batch.blocks) != Counter(block for call in batch.calls for block in call.blocks):
+        if Counter(batch.blocks) != Counter({block for call in batch.calls for block in call.blocks}):
             raise InvariantError(f"batch {batch.batch_id} has leases on {batch.blocks}")
 
 

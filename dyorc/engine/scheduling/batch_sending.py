@@ -75,9 +75,8 @@ class BatchSender:
         if self._config.hold:
             foresee(self._pools, batch, self._batches)
         operands = [call.operands for call in calls]
-        blocks = [block for call in calls for block in call.blocks]
-        if blocks:
-            batch.blocks = blocks
+        if blocks := {block: None for call in calls for block in call.blocks}:  # one lease each, however many rows lie there
+            batch.blocks = list(blocks)
             self._leases.acquire(blocks)
         names_inputs = batch.dispatched_ns < self._crash_suspects.names_inputs_until_ns
         inputs = [call.context.identity for call in calls] if names_inputs else ()

@@ -77,7 +77,7 @@ class Batch:
         started_ns: When it became the first of its replica; None while another is before it.
         cost: What its calls cost together; their number, if the program declares no cost.
         expected_ns: When its result is expected here; None while the program's latency is unknown.
-        blocks: Where its stored inputs lie, one per input; it may read them until it ends.
+        blocks: Where its stored inputs lie, each block once; it may read them until it ends.
         awaited_by: Programs with calls that will be ready when it ends.
         ongoing: None if its program neither waits nor yields.
         trace: None if no request in it is recorded.

@@ -246,7 +246,7 @@ def leases_agree(engine: Engine) -> None:
 
 
 def batches_read_what_they_were_given(engine: Engine) -> None:
-    """A batch in flight has one lease on each block with inputs of its calls, also of those that were withdrawn."""
+    """A batch in flight has one lease on each block with inputs of its calls, withdrawn ones too."""
     for batch in batches(engine):
         if Counter(batch.blocks) != Counter({block for call in batch.calls for block in call.blocks}):
             raise InvariantError(f"batch {batch.batch_id} has leases on {batch.blocks}")

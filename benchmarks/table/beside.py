@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from benchmarks.table.goals import cells_of, is_saturated, loads_of, our_cell, peers_of
 from benchmarks.table.rate_ratios import rate_ratios
 from benchmarks.table.records import Table
-from benchmarks.table.tables import markdown, plain, ratio_text, shown_name
+from benchmarks.table.tables import markdown, place_names, plain, ratio_text, shown_name
 from loadgen.tables import milliseconds
 
 _NONE = "not measured"
@@ -15,12 +15,11 @@ _NONE = "not measured"
 
 def side_by_side(tables: Sequence[Table]) -> list[str]:
     """Returns a heading, and a table with DyOrc's better mode and the best peer in each cell of all tables."""
-    names = ["on accelerators" if table.on_devices else "on the processor" for table in tables]
     places = dict.fromkeys(
         (workload.name, load) for table in tables for workload in table.workloads for load in loads_of(table, workload.name)
     )
     head = [""]
-    for name in names:
+    for name in place_names(tables):
         head += [f"DyOrc, {name}", "best peer", "ratio"]
     rows = [
         [f"{plain(workload)}, {load}", *(text for table in tables for text in _latencies(table, workload, load))]

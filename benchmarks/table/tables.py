@@ -27,6 +27,11 @@ def plain(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", " ".join(text.split())).replace("&", "&amp;").replace("\\<", "&lt;").replace("\\>", "&gt;")
 
 
+def place_names(tables: Sequence[Table]) -> list[str]:
+    """Returns where the programs of each table ran, for the heads of columns."""
+    return ["on accelerators" if table.on_devices else "on the processor" for table in tables]
+
+
 def shown_name(system: str) -> str:
     """Returns a system's name as people write it."""
     return {OURS: "DyOrc", OUR_CELL: "DyOrc, one process", ORACLE: "oracle"}.get(system, system)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from benchmarks.table.goals import cells_of, is_saturated, our_cell, peers_of
 from benchmarks.table.records import Cell, Table, WorkloadRecord
-from benchmarks.table.tables import markdown, plain, shown_name
+from benchmarks.table.tables import markdown, place_names, plain, shown_name
 
 MAX_RATIO = 2.5
 """The goal."""
@@ -19,8 +19,7 @@ The peer is the one with the lowest p99."""
 
 def tails(tables: Sequence[Table]) -> list[str]:
     """Returns a heading, and a table with the ratios of DyOrc's better mode, the peer with the lowest p99, and the oracle."""
-    places = ["on accelerators" if table.on_devices else "on the processor" for table in tables]
-    head = ["", *(text for place in places for text in (f"DyOrc, {place}", "peer", "oracle"))]
+    head = ["", *(text for place in place_names(tables) for text in (f"DyOrc, {place}", "peer", "oracle"))]
     by_name = [{workload.name: workload for workload in table.workloads} for table in tables]
     names = dict.fromkeys(name for workloads in by_name for name in workloads)
     rows = [

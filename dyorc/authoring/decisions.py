@@ -141,8 +141,7 @@ class Decision:
         """
         function = "predicate" if self.kind is _WHEN else "key"
         index = "" if self.is_single else f" (for the value at index {self.at})"
-        owner = f"workflow {workflow!r}: " if workflow else ""
-        return WorkflowError(f"{owner}the {function} of a decision {text}{index} ({site or self.site})")
+        return WorkflowError(f"{_named(workflow)}the {function} of a decision {text}{index} ({site or self.site})")
 
     def unreadable(self, workflow: str, at: int, reason: str) -> WorkflowError:
         """Returns the error of a value that cannot be looked at, such as a part beyond its array's end.
@@ -152,8 +151,7 @@ class Decision:
             reason: Why.
         """
         index = "" if self.is_single else f" at index {at}"
-        owner = f"workflow {workflow!r}: " if workflow else ""
-        return WorkflowError(f"{owner}a decision cannot look at its value{index}: {reason} ({self.site})")
+        return WorkflowError(f"{_named(workflow)}a decision cannot look at its value{index}: {reason} ({self.site})")
 
     def _outcome(self, value: Any, workflow: str) -> Hashable:
         outcome = self.function(value)
@@ -166,6 +164,11 @@ class Decision:
         except TypeError:
             raise self.mistake(workflow, f"returned {type(outcome).__name__} {outcome!r}, which is not hashable") from None
         return outcome
+
+
+def _named(workflow: str) -> str:
+    """Returns how an error begins that belongs to a workflow; nothing if that is unknown."""
+    return f"workflow {workflow!r}: " if workflow else ""
 
 
 def _refs_of(kind: DecisionKind, subject: object) -> tuple[Ref, ...]:

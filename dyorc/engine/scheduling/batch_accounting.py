@@ -58,8 +58,6 @@ def note_end(batch: Batch, execute_s: float, now_ns: int) -> None:
     replica = batch.replica
     started_ns = batch.dispatched_ns if batch.started_ns is None else batch.started_ns
     replica.ended_ns, replica.overdue_ns = now_ns, max(0, now_ns - started_ns - int(execute_s * _NS_PER_S))
-    if (following := replica.running) is not None:  # it has just become the first
-        trace_start(following, now_ns)
 
 
 def trace_start(batch: Batch, now_ns: int) -> None:

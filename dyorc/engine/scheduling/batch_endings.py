@@ -59,7 +59,7 @@ class BatchEndings:
 
     def batch_done(self, event: BatchDone) -> None:
         """Handles a batch that ran."""
-        batch = self._take_back(event.replica_id, event.batch_id)
+        batch = self._take_back(event.replica_id, event.batch_id, event.execute_s)
         if batch is None:
             self._discard_results(event)
             return
@@ -71,8 +71,6 @@ class BatchEndings:
             self._retrying.halve_and_retry(batch, ProgramError(pool.program.name, "TransportError", message))
             return
         end_trace(batch, "done", self._turn.now_ns, event)
-        if pool.ongoing is None:
-            note_end(batch, event.execute_s, self._turn.now_ns)
         if pool.num_starved:
             end_starvation(self._turn, pool)
         if not batch.calls[0].chain and (batch.ongoing is None or not batch.ongoing.is_cancelled):
@@ -121,8 +119,12 @@ class BatchEndings:
             end_trace(batch, "lost", self._turn.now_ns)
             self._turn.ended.extend([CallUnready(call) for call in batch.calls if call.state is CallState.RUNNING])
 
-    def _take_back(self, replica_id: str, batch_id: int) -> Batch | None:
-        """Ends a batch on its replica, and returns it; None if the engine had given it up."""
+    def _take_back(self, replica_id: str, batch_id: int, execute_s: float | None = None) -> Batch | None:
+        """Ends a batch on its replica, and returns it; None if the engine had given it up.
+
+        Args:
+            execute_s: How long it ran there; None if it did not, or failed.
+        """
         replica = self._replicas.get(replica_id)
         batch = self._batches.get(batch_id)
         if replica is None or batch is None or batch.replica is not replica:
@@ -130,6 +132,8 @@ class BatchEndings:
         del replica.batches[batch_id]
         self.forget(batch)
         pool = replica.pool
+        if execute_s is not None and pool.ongoing is None:
+            note_end(batch, execute_s, self._turn.now_ns)
         running = replica.running
         is_draining = replica_id in pool.draining
         if running is None:

@@ -204,10 +204,10 @@ def test_one_of_something_has_no_plural(browser: "Browser", server: MadeUpServer
         assert "Shared with 1 other call\n" in details + "\n"
         show(watched, server, "requests")
         page.get_by_role("button", name="Slowest").click()
-        found = page.locator(".tail")
-        found.locator("[data-stage]").wait_for()
-        assert "1 of 1 request took" in found.locator(".note").inner_text()
-        assert found.locator("[data-stage] td").last.inner_text() == "1 request"
+        panel = page.locator(".tail")
+        panel.locator("[data-stage]").wait_for()
+        assert "1 of 1 request took" in panel.locator(".note").inner_text()
+        assert panel.locator("[data-stage] td").last.inner_text() == "1 request"
         shown = page.evaluate(
             """async () => {
               const { plural } = await import(new URL("format.js", document.baseURI));

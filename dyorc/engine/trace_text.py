@@ -1,6 +1,6 @@
 """A request's story as text for people: a line for each step, and one line for all turns of a loop."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from dyorc.engine.request_trace import Step, TraceNote
@@ -29,14 +29,16 @@ class _Loops:
     """What a story repeats."""
 
     def __init__(self, steps: Sequence[Step], max_alike: int) -> None:
-        self._steps = steps
         numbers = Counter(name for step in steps if (name := _repeated(step)))
         self._numbers = {name: number for name, number in numbers.items() if number > max_alike}
+        self._steps: defaultdict[str, list[Step]] = defaultdict(list)
+        for step in steps:
+            self._steps[_name(step)].append(step)
         self._described: set[str] = set()
 
     def describe(self, step: Step) -> str:
         """Returns the text of a step; of one that repeats others, nothing after the first."""
-        name = step.get("decision") or step.get("program", "")
+        name = _name(step)
         if name not in self._numbers or step["event"] not in ("dispatched", "done", "followed", "decided"):
             return _describe(step)
         if name in self._described:
@@ -45,7 +47,7 @@ class _Loops:
         return self._describe_decisions(name) if "decision" in step else self._describe_calls(name)
 
     def _describe_calls(self, program: str) -> str:
-        own = [step for step in self._steps if step.get("program") == program]
+        own = self._steps[program]
         sent = {step["call"]: step for step in own if step["event"] == "dispatched"}
         took_ms = [
             step["at_ms"] - sent[step["call"]]["at_ms"] for step in own if step["event"] == "done" and step["call"] in sent
@@ -59,12 +61,17 @@ class _Loops:
         return text + (f", {num_guesses} as guesses" if num_guesses else "")
 
     def _describe_decisions(self, site: str) -> str:
-        taken = [step for step in self._steps if step.get("decision") == site and step["event"] == "decided"]
+        taken = [step for step in self._steps[site] if step["event"] == "decided"]
         outcomes = Counter(step["outcome"] for step in taken)
         text = f"decision at {site} x {len(taken)}: " + ", ".join(f"{outcome} x {num}" for outcome, num in outcomes.items())
         guesses = [guess for step in taken for guess in step["guesses"]]
         num_right = sum(guess["is_right"] for guess in guesses)
         return text + (f"; {num_right} guesses were right, {len(guesses) - num_right} wrong" if guesses else "")
+
+
+def _name(step: Step) -> str:
+    """Returns the program that a step is about, or the place of a decision."""
+    return step.get("decision") or step.get("program", "")
 
 
 def _repeated(step: Step) -> str:

@@ -6,9 +6,13 @@ explains is DyOrc's own time, unless the client had parts of the answer to take 
 they are made: its own work counts as the last of that time, and before, the path follows what ran or was ready then.
 """
 
+import heapq
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import StrEnum
+from functools import cached_property
+from itertools import takewhile
 from typing import NamedTuple
 
 from dyorc.engine.request_trace import BatchTrace, CallTrace, RequestTrace
@@ -124,26 +128,40 @@ def stage_times(path: Sequence[StageInterval]) -> dict[RequestStage, int]:
 
 
 class _Walk:
-    """Follows the path of one request."""
+    """Follows the path of one request, from its end to its start. Cost: n log n for n calls and parts."""
 
     def __init__(self, record: RequestRecord, story: RequestTrace, wrong_guesses: WrongGuesses) -> None:
         self._record = record
         self._story = story
         self._wrong_guesses = wrong_guesses
         self._left = {call.call_id: call for call in story.calls if is_needed(call)}
-        self._taking = [(part.sent_ns, part.taken_ns or record.ended_ns) for part in story.parts]
+        self._ready = _ReadyCalls(self._left.values())
+        self._taking = _apart((part.sent_ns, part.taken_ns or record.ended_ns) for part in story.parts)
+        self._taking_starts = [start_ns for start_ns, _ in self._taking]
+        self._taking_ends = [end_ns for _, end_ns in self._taking]
 
     def pieces(self, start_ns: int) -> list[StageInterval]:
         """Returns the pieces between a time and the end of the request."""
         end_ns = self._record.ended_ns
-        return self._follow(self._unfinished() or self._last_before(end_ns), start_ns, end_ns)
+        return self._follow(self._unfinished() or self._ready.last_before(end_ns), start_ns, end_ns)
 
     def _follow(self, call: CallTrace | None, start_ns: int, at_ns: int) -> list[StageInterval]:
         """Returns the pieces between two times, of which a call explains the last."""
         backwards: list[list[StageInterval]] = []
-        while call is not None and at_ns > start_ns:
-            del self._left[call.call_id]
-            done_ns = min(ready_ns(call), at_ns) if call.outcome in ("done", "failed") else at_ns
+        readers: list[tuple[CallTrace, int, int]] = []
+        """Readers of streams whose sources are being followed, until they began to read; when each could run, and where the
+        path goes on to from there."""
+        while True:
+            done_ns = min(ready_ns(call), at_ns) if call is not None and has_ended(call) else at_ns
+            if call is None or done_ns <= start_ns:
+                backwards.append(self._between(start_ns, at_ns))
+                if not readers:
+                    return [piece for pieces in reversed(backwards) for piece in pieces]
+                reader, able, outer_ns = readers.pop()
+                backwards.append(pieces_of(reader, able, start_ns, self._wrong_guesses))
+                start_ns, at_ns, call = outer_ns, able, self._before(reader, able)
+                continue
+            self._remove(call)
             backwards.append(self._between(done_ns, at_ns))
             if call.ended_ns and call.committed_ns > call.ended_ns:  # it was only waiting to be known as right
                 at_ns, call = done_ns, self._decider(call, done_ns)
@@ -152,16 +170,25 @@ class _Walk:
             fed_ns, working_ns = _reading_ns(call, able, done_ns)
             if fed_ns < working_ns and (source := self._running_before(call, fed_ns, working_ns)) is not None:
                 backwards.append(pieces_of(call, working_ns, done_ns, self._wrong_guesses))
-                backwards.append(self._follow(source, fed_ns, working_ns))
-                done_ns = fed_ns
+                readers.append((call, able, start_ns))
+                start_ns, at_ns, call = fed_ns, working_ns, source
+                continue
             backwards.append(pieces_of(call, able, done_ns, self._wrong_guesses))
             at_ns, call = able, self._before(call, able)
-        backwards.append(self._between(start_ns, at_ns))
-        return [piece for pieces in reversed(backwards) for piece in pieces]
+
+    def _remove(self, call: CallTrace) -> None:
+        """Takes a call away that the path has reached."""
+        del self._left[call.call_id]
+        self._ready.remove(call)
+
+    @cached_property
+    def _running(self) -> "_RunningCalls":
+        return _RunningCalls(self._left.values(), self._ready)
 
     def _between(self, start_ns: int, end_ns: int) -> list[StageInterval]:
         """Returns the pieces of a time that no call explains."""
-        return cut(StageInterval(RequestStage.ENGINE, start_ns, end_ns), RequestStage.TAKING, self._taking)
+        taking = self._taking[bisect_right(self._taking_ends, start_ns) : bisect_left(self._taking_starts, end_ns)]
+        return cut(StageInterval(RequestStage.ENGINE, start_ns, end_ns), RequestStage.TAKING, taking)
 
     def _unfinished(self) -> CallTrace | None:
         """Returns the call that a failed request was waiting for: of the calls that could run, the one that waited longest."""
@@ -175,33 +202,127 @@ class _Walk:
         """Returns the call that had to be ready before another could run."""
         if has_waited_for_its_decision(call) and at_ns == call.committed_ns:
             return self._decider(call, at_ns)
-        if call.asked_ns < call.queued_ns and (last_source := self._last_before(at_ns, call.sources)) is not None:
+        if call.asked_ns < call.queued_ns and (last_source := self._last_of(call.sources, at_ns)) is not None:
             return last_source
-        return self._last_before(min(at_ns, call.asked_ns))
+        return self._ready.last_before(min(at_ns, call.asked_ns))
 
     def _running_before(self, reader: CallTrace, since_ns: int, at_ns: int) -> CallTrace | None:
         """Returns the call that a reader of streams waited for: of those that ran while it did, the one that ran or was ready
-        last before a time."""
-        calls = [
-            call
-            for call in self._left.values()
-            if call.outcome in ("done", "failed")
-            and able_ns(call) < at_ns
-            and ready_ns(call) > since_ns
-            and reader.call_id not in call.sources
-        ]
-        return max(calls, key=lambda call: (min(ready_ns(call), at_ns), call.call_id in reader.sources), default=None)
+        last before a time, and rather one that it reads."""
+        sources = [self._left[number] for number in reader.sources if number in self._left]
+        calls = self._running.in_story_order([call for call in sources if self._running.has_run(call, reader, since_ns, at_ns)])
+        if (other := self._running.last_before(reader, since_ns, at_ns)) is not None:
+            calls.append(other)
+        return max(calls, key=lambda call: min(ready_ns(call), at_ns), default=None)
 
     def _decider(self, call: CallTrace, at_ns: int) -> CallTrace | None:
         """Returns the call that a guess waited for: the last one that its decision reads."""
         sources = self._story.decisions[call.decision].sources if call.decision >= 0 else ()
-        return self._last_before(at_ns, sources) or self._last_before(at_ns)
+        return self._last_of(sources, at_ns) or self._ready.last_before(at_ns)
 
-    def _last_before(self, at_ns: int, among: Sequence[int] | None = None) -> CallTrace | None:
-        """Returns the call that was ready last before a time: among some, by their numbers, or of all that are left."""
-        numbers = self._left if among is None else [number for number in among if number in self._left]
-        calls = [self._left[number] for number in numbers]
-        return last([call for call in calls if call.outcome in ("done", "failed") and ready_ns(call) <= at_ns])
+    def _last_of(self, numbers: Sequence[int], at_ns: int) -> CallTrace | None:
+        """Returns the call that was ready last before a time, among some that are left."""
+        calls = [self._left[number] for number in numbers if number in self._left]
+        return last([call for call in calls if has_ended(call) and ready_ns(call) <= at_ns])
+
+
+class _ReadyCalls:
+    """The calls that are done or have failed, by the times when they were ready.
+
+    From a call that was removed, links lead to the nearest one before it that is left. Following them shortens them, as in a
+    disjoint-set forest, so that removed calls cost little more to skip than they took to remove.
+    """
+
+    def __init__(self, calls: Iterable[CallTrace]) -> None:
+        last_first = [call for call in calls if has_ended(call)][::-1]
+        self._calls = sorted(last_first, key=ready_ns)  # of calls that were ready together, the first of the story wins
+        self._times = [ready_ns(call) for call in self._calls]
+        self._places = {call.call_id: place for place, call in enumerate(self._calls, start=1)}
+        self._links = list(range(len(self._calls) + 1))
+        """By place: the place itself as long as its call is left, else one before it. Place 0 is before all calls."""
+
+    def remove(self, call: CallTrace) -> None:
+        """Takes a call away, if it is here."""
+        if (place := self._places.get(call.call_id)) is not None:
+            self._links[place] = place - 1
+
+    def has(self, call: CallTrace) -> bool:
+        """Returns whether a call is here, and has not been removed."""
+        place = self._places.get(call.call_id, 0)
+        return place > 0 and self._links[place] == place
+
+    def last_before(self, at_ns: int) -> CallTrace | None:
+        """Returns the call that was ready last before a time."""
+        return next(self.backwards_from(at_ns), None)
+
+    def backwards_from(self, at_ns: int) -> Iterator[CallTrace]:
+        """Yields the calls that were ready before a time, the last first."""
+        place = self._left_at(bisect_right(self._times, at_ns))
+        while place:
+            yield self._calls[place - 1]
+            place = self._left_at(place - 1)
+
+    def _left_at(self, place: int) -> int:
+        """Returns the last place up to this one whose call is left; 0 if there is none."""
+        links = self._links
+        while links[place] != place:
+            links[place] = links[links[place]]
+            place = links[place]
+        return place
+
+
+class _RunningCalls:
+    """The calls that ran while readers of streams did. Times must not grow from one question to the next: then what was ready
+    after one of them is so for all later ones, and what could not run before it never can."""
+
+    def __init__(self, calls: Collection[CallTrace], ready: _ReadyCalls) -> None:
+        self._ready = ready
+        self._places = {call.call_id: place for place, call in enumerate(calls)}
+        self._sources = {call.call_id: frozenset(call.sources) for call in calls}
+        self._earlier = sorted((call for call in calls if has_ended(call)), key=ready_ns)
+        """Those that were ready before the last time that was asked about."""
+        self._later: list[tuple[int, CallTrace]] = []
+        """The others, a heap in the order of the story."""
+
+    def in_story_order(self, calls: Iterable[CallTrace]) -> list[CallTrace]:
+        """Returns calls in the order in which the request asked for them."""
+        return sorted(calls, key=lambda call: self._places[call.call_id])
+
+    def has_run(self, call: CallTrace, reader: CallTrace, since_ns: int, at_ns: int) -> bool:
+        """Returns whether a call ran between two times, and did not read what a reader made of its stream."""
+        return has_ended(call) and able_ns(call) < at_ns and ready_ns(call) > since_ns and not self._reads(call, reader)
+
+    def last_before(self, reader: CallTrace, since_ns: int, at_ns: int) -> CallTrace | None:
+        """Returns the call that ran or was ready last before a time; of several that still ran then, the first of the story."""
+        while self._earlier and ready_ns(self._earlier[-1]) >= at_ns:
+            call = self._earlier.pop()
+            heapq.heappush(self._later, (self._places[call.call_id], call))
+        return self._still_running(reader, at_ns) or next(
+            (
+                call
+                for call in takewhile(lambda call: ready_ns(call) > since_ns, self._ready.backwards_from(at_ns))
+                if self.has_run(call, reader, since_ns, at_ns)
+            ),
+            None,
+        )
+
+    def _still_running(self, reader: CallTrace, at_ns: int) -> CallTrace | None:
+        readers_of_it: list[tuple[int, CallTrace]] = []
+        running: CallTrace | None = None
+        while self._later and running is None:
+            call = self._later[0][1]
+            if not self._ready.has(call) or able_ns(call) >= at_ns:
+                heapq.heappop(self._later)
+            elif self._reads(call, reader):
+                readers_of_it.append(heapq.heappop(self._later))
+            else:
+                running = call
+        for entry in readers_of_it:
+            heapq.heappush(self._later, entry)
+        return running
+
+    def _reads(self, call: CallTrace, reader: CallTrace) -> bool:
+        return reader.call_id in self._sources[call.call_id]
 
 
 def pieces_of(call: CallTrace, start_ns: int, end_ns: int, wrong_guesses: WrongGuesses) -> list[StageInterval]:
@@ -298,6 +419,17 @@ def cut(piece: StageInterval, stage: RequestStage, spans: Iterable[tuple[int, in
     return [*pieces, piece._replace(start_ns=at_ns)]
 
 
+def _apart(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Returns spans in order, each without what those before it cover, and none that is empty."""
+    apart: list[tuple[int, int]] = []
+    at_ns = 0
+    for start_ns, end_ns in sorted(spans):
+        if end_ns > max(start_ns, at_ns):
+            apart.append((max(start_ns, at_ns), end_ns))
+            at_ns = end_ns
+    return apart
+
+
 def ready_ns(call: CallTrace) -> int:
     """Returns when a call's result could be used: once it was there, and no longer a guess."""
     return max(call.ended_ns, call.committed_ns)
@@ -320,7 +452,12 @@ def is_needed(call: CallTrace) -> bool:
     """Returns whether the workflow used a call, or would have if it had not ended before."""
     if call.outcome == "squashed":
         return False
-    return call.outcome in ("done", "failed") or not call.is_guess or call.committed_ns > 0
+    return has_ended(call) or not call.is_guess or call.committed_ns > 0
+
+
+def has_ended(call: CallTrace) -> bool:
+    """Returns whether a call is done or has failed."""
+    return call.outcome in ("done", "failed")
 
 
 def last(calls: Sequence[CallTrace]) -> CallTrace | None:

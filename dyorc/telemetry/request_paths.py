@@ -5,6 +5,7 @@ decision before it if it begins a branch, from the calls whose results it reads 
 input. Unread results and ends of branches lead to the answer. Calls that were not needed are left out. Plain objects, no I/O.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -55,8 +56,6 @@ class RequestPath(NamedTuple):
 
 Label: TypeAlias = Callable[[str, str], str]
 """Returns the label of a decision's outcome: the outcome, or a common one for outcomes beyond the limit."""
-_Place: TypeAlias = tuple[int, str]
-"""The branch in which something was reached: the last decision before it, and its outcome; -1 before the first."""
 _Start: TypeAlias = tuple[PathNode, int, str]
 """Where an edge begins: the node, which execution of it, and the label."""
 
@@ -77,7 +76,9 @@ class _Walk:
         self._decisions = story.decisions
         self._is_taken = _find_taken(story.decisions)
         self._calls = {call.call_id: call for call in story.calls if _has_run(call) and self._is_real(call.decision, call.branch)}
+        self._spans = _number_forest(story.decisions)
         self._ends = self._find_ends()
+        self._ends_reading = self._index_ends()
         self._read: set[int] = set()
         self._joined: set[int] = set()
         self._path = RequestPath({INPUT: 1.0}, {})
@@ -107,8 +108,8 @@ class _Walk:
     def _starts(self, reached: CallTrace | DecisionTrace) -> Sequence[_Start]:
         """Returns where the edges to a call or decision begin."""
         self._read.update(reached.sources)
-        place = reached.decision, reached.branch
-        within = [call for call in map(self._calls.get, reached.sources) if call is not None and self._is_below(call, place)]
+        sources = [self._calls[number] for number in reached.sources if number in self._calls]
+        within = [call for call in sources if self._is_below(call, reached.decision)]
         if within:
             return list(dict.fromkeys(self._way_out(call, reached.depth) for call in within))
         return [_FROM_INPUT if reached.decision < 0 else self._branch(reached.decision)]
@@ -117,9 +118,8 @@ class _Walk:
         """Returns where a call's result comes from, for a reader at this depth: if the workflow that the call is part of has
         returned it after a decision, that is where."""
         if call.depth > depth:
-            for number in self._ends:
-                decision = self._decisions[number]
-                if decision.depth > depth and call.call_id in decision.sources:
+            for number in self._ends_reading.get(call.call_id, ()):
+                if self._decisions[number].depth > depth:
                     self._joined.add(number)
                     return self._branch(number)
         return _program(call), call.call_id, ""
@@ -146,14 +146,36 @@ class _Walk:
     def _is_real(self, number: int, branch: str) -> bool:
         return number < 0 or (self._is_taken[number] and self._decisions[number].outcome == branch)
 
-    def _is_below(self, call: CallTrace, place: _Place) -> bool:
-        """Returns whether a call was made in a branch, or in one further down."""
-        number, branch = call.decision, call.branch
-        while (number, branch) != place:
-            if number < 0:
-                return False
-            number, branch = self._decisions[number].decision, self._decisions[number].branch
-        return True
+    def _index_ends(self) -> dict[int, list[int]]:
+        """Returns the ends that read each call, in order."""
+        reading: defaultdict[int, list[int]] = defaultdict(list)
+        for number in self._ends:
+            for call_id in self._decisions[number].sources:
+                reading[call_id].append(number)
+        return reading
+
+    def _is_below(self, call: CallTrace, number: int) -> bool:
+        """Returns whether a call was made in the branch of a decision, or in one further down. Each was taken, so it has one."""
+        return number < 0 or (call.decision >= 0 and self._spans[call.decision].start in self._spans[number])
+
+
+def _number_forest(decisions: Sequence[DecisionTrace]) -> list[range]:
+    """Returns a range of numbers for each decision: the first is its own, the others belong to the decisions below it."""
+    sizes = [1] * len(decisions)
+    for number in reversed(range(len(decisions))):  # each decision comes after the one above it
+        if decisions[number].decision >= 0:
+            sizes[decisions[number].decision] += sizes[number]
+    ranges: list[range] = []
+    next_first, next_below = 0, list[int]()
+    for decision, size in zip(decisions, sizes, strict=True):
+        if decision.decision < 0:
+            first, next_first = next_first, next_first + size
+        else:
+            first = next_below[decision.decision]
+            next_below[decision.decision] += size
+        ranges.append(range(first, first + size))
+        next_below.append(first + 1)
+    return ranges
 
 
 def _find_taken(decisions: Sequence[DecisionTrace]) -> list[bool]:

@@ -68,3 +68,10 @@ def test_a_reader_that_was_slow_to_start() -> None:
 def test_a_reader_that_waits_for_no_call() -> None:
     found = spent(explained(1006, reader(2, 1006, 4)))
     assert found == {("reading", ""): 1, ("admission", ""): 1, ("compute", "read"): 4, ("engine", "read"): 1000}
+
+
+def test_what_was_ready_before_a_reader_began_takes_no_time_of_it() -> None:
+    first = call(3, "first", 2, 2, 4, batches=[batch("first", 2, 2, 4)])
+    found = spent(explained(1000, reader(5, 1000, 3), heavy(2, 6, 990), first))
+    assert found["compute", "heavy"] == 984
+    assert found["queue", "read"] == 3

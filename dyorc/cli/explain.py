@@ -42,11 +42,15 @@ def explain(
         bool, typer.Option("--tail", help="Say where the time of the slowest requests went, beside typical ones.")
     ] = False,
     share: Annotated[
-        float,
+        float | None,
         typer.Option(
-            callback=finite, min=0.0001, max=0.5, help="With --tail: the fraction of requests that count as the slowest."
+            callback=finite,
+            min=0.0001,
+            max=0.5,
+            show_default="0.01",
+            help="With --tail: the fraction of requests that count as the slowest.",
         ),
-    ] = 0.01,
+    ] = None,
     model: Annotated[str | None, typer.Option(help="With --tail: only requests of this model.")] = None,
     every_call: Annotated[
         bool, typer.Option("--every-call", help="Show each turn of a loop; otherwise its calls are one row.")
@@ -60,12 +64,16 @@ def explain(
     given = [f"request {request_id!r}"] * (request_id is not None) + ["--slowest"] * slowest + ["--tail"] * tail
     if len(given) > 1:
         raise typer.BadParameter(f"got {' and '.join(given)}, expected one of them")
+    if not tail and (unused := ["--share"] * (share is not None) + ["--model"] * (model is not None)):
+        raise typer.BadParameter(f"got {' and '.join(unused)} without --tail, and only that looks at many requests")
     console = Console(soft_wrap=True, highlight=False)  # it asks for the terminal's width now
     with connect(url, key, ca) as client:
         if slowest:
             request_id = _slowest(client)
         if tail:
-            record: Any = client.tail(model, share=share)
+            record: Any = client.tail(model) if share is None else client.tail(model, share=share)
+            if model is not None and not record["num_requests"]:
+                client.metadata(model)  # raises if the model is unknown
             shown: list[RenderableType] = tail_table(_printable(record))
         elif request_id is None:
             record = client.requests(order="slowest", limit=_NUM_LISTED)

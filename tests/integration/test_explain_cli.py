@@ -14,7 +14,7 @@ from dyorc.cli.explain import explanation
 from dyorc.cli.main import _app as app  # pyright: ignore[reportPrivateUsage]
 from dyorc.client import AsyncClient, Client
 from dyorc.engine.request_trace import DecisionTrace, TraceNote
-from dyorc.errors import UnknownRequestError
+from dyorc.errors import UnknownModelError, UnknownRequestError
 from tests.integration.test_record_routes import Served, ended, served
 from tests.unit.telemetry.stories import batch, call, ns, record
 
@@ -219,7 +219,25 @@ async def test_the_slowest_are_set_beside_typical_ones(served: Served) -> None:
 
 
 async def test_without_requests_there_is_no_tail(served: Served) -> None:
-    assert "remembers no such request" in (await run(served, "explain", "--tail", "--model", "missing")).stdout
+    assert "remembers no such request" in (await run(served, "explain", "--tail", "--model", "quadruple")).stdout
+
+
+async def test_the_tail_of_an_unknown_model_is_refused(served: Served) -> None:
+    with pytest.raises(UnknownModelError, match="unknown model 'missing'"):
+        await run(served, "explain", "--tail", "--model", "missing")
+    served.stores[0].take(ended(1, "team", workflow="undeployed"))
+    text = (await run(served, "explain", "--tail", "--model", "undeployed")).stdout
+    assert text.startswith("the slowest 1 of 1 requests"), "its requests are still remembered"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [(["--share", "0.01"], "--share"), (["--slowest", "--model", "quadruple"], "--model"), (["r1", "--share", "0.5"], "--share")],
+)
+async def test_options_of_the_tail_are_refused_without_it(served: Served, arguments: list[str], named: str) -> None:
+    refused = await run(served, "explain", *arguments)
+    assert refused.exit_code == 2
+    assert f"got {named} without --tail" in refused.output
 
 
 async def test_one_thing_is_explained_at_a_time(served: Served) -> None:

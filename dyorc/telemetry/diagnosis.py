@@ -60,7 +60,7 @@ def _describe(record: RequestRecord, stage: RequestStage, program: str, pieces: 
         case RequestStage.READING:
             return f"the client was sending the request{_size(record.origin.num_bytes)}"
         case RequestStage.ADMISSION:
-            return "the server read the request, decoded it and checked it"
+            return "the server read the request, decoded it and checked it, or its event loop was busy with other work"
         case RequestStage.COLD:
             return f"{_calls(program, pieces)} waited because the program was cold: no replica took batches"
         case RequestStage.QUEUE:

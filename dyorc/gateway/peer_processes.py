@@ -77,7 +77,8 @@ class PeerProcesses(Protocol):
         ...
 
     def answer(self, topic: str, handler: Callable[[Any], Any]) -> None:
-        """Registers the function that answers questions on a topic, given the value that comes with them."""
+        """Registers the function that answers questions on a topic, given the value that comes with them. If it returns an
+        awaitable, the answer is that one's result."""
         ...
 
     async def ask(self, topic: str, value: Any = None) -> PeerReplies:

@@ -1,7 +1,11 @@
-"""Records of requests from all processes of the server, for tenants that may see them. On the event loop's thread."""
+"""Records of requests from all processes of the server, for tenants that may see them. On the event loop's thread.
 
+To explain a long request takes milliseconds, so other work has a turn before each record.
+"""
+
+import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 
 import msgspec
 
@@ -12,7 +16,7 @@ from dyorc.telemetry.details import Json, details, summary
 from dyorc.telemetry.perfetto import Window, trace_events
 from dyorc.telemetry.record import RequestRecord
 from dyorc.telemetry.record_store import MaySee, Order, Query, RecordStore
-from dyorc.telemetry.tail import ProcessTail, merge_tails, tail_of
+from dyorc.telemetry.tail import ProcessTail, merge_tails, pick, timed
 
 _LIST, _FIND, _TRACE, _TAIL = "records", "record", "trace", "tail"
 _BASE_NS = 3_600_000_000_000
@@ -37,16 +41,14 @@ class Records:
         self._peers = peers
         peers.answer(_LIST, lambda asked: self._own_list(msgspec.convert(asked["query"], Query), asked["owner"]))
         peers.answer(_FIND, lambda asked: self._own_details(asked["request_id"], asked["owner"]))
-        peers.answer(
-            _TAIL, lambda asked: msgspec.to_builtins(self._own_tail(asked["workflow"], asked["seconds"], asked["owner"]))
-        )
+        peers.answer(_TAIL, lambda asked: self._tail_for_peer(asked["workflow"], asked["seconds"], asked["owner"]))
         peers.answer(_TRACE, lambda asked: self._own_trace(msgspec.convert(asked["window"], Window), asked["owner"]))
 
     async def page(self, query: Query, tenant: Tenant) -> Json:
         """Returns summaries of requests, how many records are kept, and how many bytes they take."""
         owner = _owner(tenant)
         replies = await self._peers.ask(_LIST, {"query": msgspec.to_builtins(query), "owner": owner})
-        each: Sequence[Json] = [self._own_list(query, owner), *replies.values.values()]
+        each: Sequence[Json] = [await self._own_list(query, owner), *replies.values.values()]
         key = "duration_ms" if query.order == "slowest" else "ended_s"
         requests = sorted((entry for own in each for entry in own["requests"]), key=lambda entry: -entry[key])
         page = {"requests": requests[: query.limit], "num_kept": sum(own["num_kept"] for own in each)}
@@ -92,23 +94,33 @@ class Records:
         """
         owner = _owner(tenant)
         replies = await self._peers.ask(_TAIL, {"workflow": workflow, "seconds": seconds, "owner": owner})
-        each = [self._own_tail(workflow, seconds, owner)]
+        each = [await self._own_tail(workflow, seconds, owner)]
         each += [msgspec.convert(reply, ProcessTail) for reply in replies.values.values()]
         return merge_tails(each, share) | {"workflow": workflow, "missing_cells": list(replies.missing)}
 
     # This process's
 
-    def _own_list(self, query: Query, owner: str | None) -> Json:
+    async def _own_list(self, query: Query, owner: str | None) -> Json:
         may_see = _seen_by(owner)
         held = self._store.usage(may_see)
-        requests = [summary(record, self._store, self._peers.number) for record in self._store.select(query, may_see)]
+        records = self._store.select(query, may_see)
+        requests = [summary(record, self._store, self._peers.number) async for record in _in_turns(records)]
         return {"requests": requests, "num_kept": held.num, "kept_bytes": held.num_bytes}
 
-    def _own_tail(self, workflow: str | None, seconds: float | None, owner: str | None) -> ProcessTail:
+    async def _own_tail(self, workflow: str | None, seconds: float | None, owner: str | None) -> ProcessTail:
         from_ns = 0 if seconds is None else time.monotonic_ns() - round(seconds * 1e9)
         records = self._store.latest_since(from_ns, _seen_by(owner))
         asked_for = [record for record in records if workflow is None or record.workflow == workflow]
-        return tail_of(asked_for, self._store.wrong_guesses)
+        slowest, typical = pick(asked_for)
+        wrong_guesses = self._store.wrong_guesses
+        return ProcessTail(
+            len(asked_for),
+            [timed(record, wrong_guesses) async for record in _in_turns(slowest)],
+            [timed(record, wrong_guesses) async for record in _in_turns(typical)],
+        )
+
+    async def _tail_for_peer(self, workflow: str | None, seconds: float | None, owner: str | None) -> Json:
+        return msgspec.to_builtins(await self._own_tail(workflow, seconds, owner))
 
     def _own_details(self, request_id: str, owner: str | None) -> Json | None:
         may_see = _seen_by(owner)
@@ -151,6 +163,13 @@ def _seen_by(owner: str | None) -> MaySee:
         return owner is None or record.tenant == owner
 
     return may_see
+
+
+async def _in_turns(records: Iterable[RequestRecord]) -> AsyncIterator[RequestRecord]:
+    """Yields records, each in a turn of its own."""
+    for record in records:
+        await asyncio.sleep(0)
+        yield record
 
 
 def _ago(at_ns: int) -> str:

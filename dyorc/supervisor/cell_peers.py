@@ -1,7 +1,8 @@
 """A cell's side of the exchange with the other cells, by way of the supervisor."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
 from typing import Any
 
@@ -60,6 +61,7 @@ class CellPeers:
         self._own: StatusBoard | None = None
         self._together: StatusBoard | None = None
         self._following: asyncio.Task[None] | None = None
+        self._answering: set[asyncio.Task[None]] = set()
 
     def status(self, own: StatusBoard) -> StatusBoard:
         """Returns the board of all cells: until all have been ready once, a program is in the worst of its states, later in the
@@ -150,9 +152,11 @@ class CellPeers:
         self._on_loss = handler
 
     def close(self) -> None:
-        """Stops sending states."""
+        """Stops sending states and answers."""
         if self._following is not None:
             self._following.cancel()
+        for answering in self._answering:
+            answering.cancel()
 
     # From the supervisor
 
@@ -191,13 +195,34 @@ class CellPeers:
         if handler is None:
             return  # this cell is still starting; it counts as missing
         try:
-            value, error = handler(message["value"]), None
-        except DyOrcError as raised:
-            value, error = None, str(raised)
-        except Exception as raised:
-            _log.exception("question_failed", what=message["what"])
-            value, error = None, f"{type(raised).__name__}: {raised}"
-        self._channel.send("answer", id=message["id"], value=value, error=error)
+            value = handler(message["value"])
+        except Exception as error:
+            self._send_error(message, error)
+        else:
+            if inspect.isawaitable(value):
+                answering = asyncio.get_running_loop().create_task(self._answer_later(message, value))
+                self._answering.add(answering)
+                answering.add_done_callback(self._answering.discard)
+            else:
+                self._send_answer(message, value)
+
+    async def _answer_later(self, message: Message, answer: Awaitable[Any]) -> None:
+        try:
+            value = await answer
+        except Exception as error:
+            self._send_error(message, error)
+        else:
+            self._send_answer(message, value)
+
+    def _send_answer(self, question: Message, value: Any, error: str | None = None) -> None:
+        self._channel.send("answer", id=question["id"], value=value, error=error)
+
+    def _send_error(self, question: Message, error: Exception) -> None:
+        if isinstance(error, DyOrcError):
+            self._send_answer(question, None, str(error))
+        else:
+            _log.error("question_failed", what=question["what"], exc_info=error)
+            self._send_answer(question, None, f"{type(error).__name__}: {error}")
 
     def _take(self, message: Message) -> None:
         future = self._questions.get(message["id"])

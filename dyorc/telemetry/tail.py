@@ -47,24 +47,23 @@ class ProcessTail(msgspec.Struct, frozen=True):
     typical: list[TimedRequest]
 
 
-def tail_of(records: Iterable[RequestRecord], wrong_guesses: WrongGuesses) -> ProcessTail:
-    """Returns what a process knows of these requests.
-
-    Args:
-        wrong_guesses: Batches of wrong guesses that delayed other calls.
-    """
+def pick(records: Iterable[RequestRecord]) -> tuple[list[RequestRecord], list[RequestRecord]]:
+    """Returns which of a process's requests are looked at: the slowest, and typical ones (`ProcessTail`)."""
     by_duration = sorted(records, key=lambda record: record.duration_ns)
     quarter = len(by_duration) // 4
     middle = by_duration[quarter : len(by_duration) - quarter]
     step = max(1, len(middle) // _NUM_TYPICAL)
+    return by_duration[-MAX_SLOWEST:], middle[::step]
 
-    def timed(record: RequestRecord) -> TimedRequest:
-        path = critical_path(record, wrong_guesses)
-        return TimedRequest(record.origin.request_id, record.duration_ns, stage_times(path), _by_program(path))
 
-    return ProcessTail(
-        len(by_duration), [timed(record) for record in by_duration[-MAX_SLOWEST:]], [timed(record) for record in middle[::step]]
-    )
+def timed(record: RequestRecord, wrong_guesses: WrongGuesses) -> TimedRequest:
+    """Returns where the time of a request went. Cost: that of its critical path.
+
+    Args:
+        wrong_guesses: Batches of wrong guesses that delayed other calls.
+    """
+    path = critical_path(record, wrong_guesses)
+    return TimedRequest(record.origin.request_id, record.duration_ns, stage_times(path), _by_program(path))
 
 
 def merge_tails(tails: Sequence[ProcessTail], share: float) -> dict[str, Any]:

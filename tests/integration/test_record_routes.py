@@ -1,6 +1,8 @@
 """Records of requests over HTTP: for clients that may see them, from all processes, found by their ids."""
 
+import asyncio
 import contextlib
+import inspect
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
@@ -19,6 +21,8 @@ from dyorc.gateway.peer_processes import NoPeers, PeerReplies
 from dyorc.gateway.request_records import Records
 from dyorc.gateway.service import InferenceService
 from dyorc.models.registry import ModelRegistry
+from dyorc.telemetry import diagnosis, tail
+from dyorc.telemetry.critical_path import StageInterval, WrongGuesses, critical_path
 from dyorc.telemetry.record import RequestRecord
 from dyorc.telemetry.record_store import RecordStore
 from tests.deadlines import TIMEOUT_S
@@ -47,7 +51,9 @@ class Twin(NoPeers):
         if self.other.is_silent:
             return PeerReplies({}, (self.other.number,))
         asked = msgspec.json.decode(msgspec.json.encode(value))
-        return PeerReplies({self.other.number: msgspec.json.decode(msgspec.json.encode(self.other._handlers[topic](asked)))})
+        answer = self.other._handlers[topic](asked)
+        value = await answer if inspect.isawaitable(answer) else answer
+        return PeerReplies({self.other.number: msgspec.json.decode(msgspec.json.encode(value))})
 
 
 class Served(NamedTuple):
@@ -135,11 +141,11 @@ async def test_the_slowest_of_all_processes_are_set_beside_typical_ones(served: 
         (here if number % 2 else there).take(ended(number, "team"))
     there.take(ended(9, "team", duration_ms=100, workflow="other"))
     there.take(ended(2, "guests", duration_ms=60))
-    tail = (await served.get("/tail?share=0.05")).json()
-    assert (tail["num_requests"], tail["num_slowest"], tail["from_ms"], tail["median_ms"]) == (42, 3, 20, 20)
-    assert [one["request_id"] for one in tail["slowest"][:2]] == ["r9", "r2"]
-    assert tail["stages"][0]["stage"] == "engine"
-    assert tail["stages"][0]["slowest_ms"] > tail["stages"][0]["typical_ms"]
+    report = (await served.get("/tail?share=0.05")).json()
+    assert (report["num_requests"], report["num_slowest"], report["from_ms"], report["median_ms"]) == (42, 3, 20, 20)
+    assert [one["request_id"] for one in report["slowest"][:2]] == ["r9", "r2"]
+    assert report["stages"][0]["stage"] == "engine"
+    assert report["stages"][0]["slowest_ms"] > report["stages"][0]["typical_ms"]
     assert (await served.get("/tail?workflow=other")).json()["num_requests"] == 1
     assert (await served.get("/tail?workflow=missing")).json()["slowest"] == []
     assert (await served.get("/tail?seconds=0.000001")).json()["num_requests"] == 0
@@ -256,3 +262,57 @@ async def test_a_trace_shows_all_processes(served: Served) -> None:
     assert {(event["pid"], event["args"]["request_id"]) for event in requests} == {(1, "r1"), (3, "r2"), (1, "r3"), (1, "r4")}
     assert trace["otherData"] == {"num_requests": 4, "num_left_out": 0, "seconds": 60, "missing_cells": []}
     assert (await served.get("/trace?seconds=0")).status_code == 400
+
+
+@pytest.mark.parametrize("path", ["/requests?limit=20", "/tail"])
+async def test_each_record_has_a_turn_of_the_event_loop(served: Served, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(1, 21):
+        served.stores[0].take(ended(number, "team"))
+    turns: list[int] = []
+    num_turns = 0
+
+    async def take_turns() -> None:
+        nonlocal num_turns
+        while True:
+            num_turns += 1
+            await asyncio.sleep(0)
+
+    _at_each_path(monkeypatch, lambda: turns.append(num_turns))
+    others = asyncio.create_task(take_turns())
+    assert (await served.get(path)).status_code == 200
+    others.cancel()
+    assert len(turns) >= 20
+    assert len(set(turns)) == len(turns)
+
+
+@pytest.mark.parametrize("path", ["/requests?limit=500", "/tail"])
+async def test_a_query_whose_client_has_gone_ends(served: Served, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(1, 501):
+        served.stores[0].take(ended(number, "team"))
+    url = httpx.URL(served.url)
+    _, writer = await asyncio.open_connection(url.host, url.port)
+    num_read = 0
+
+    def go_away() -> None:
+        nonlocal num_read
+        num_read += 1
+        writer.transport.abort()
+
+    _at_each_path(monkeypatch, go_away)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nX-API-Key: {served.keys['operator']}\r\n\r\n".encode())
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
+    for _ in range(1000):  # more turns than there are records
+        await asyncio.sleep(0)
+    assert 0 < num_read < 50
+
+
+def _at_each_path(monkeypatch: pytest.MonkeyPatch, callback: Callable[[], None]) -> None:
+    """Calls a function whenever a record's path is worked out."""
+    for module in (diagnosis, tail):
+
+        def followed(record: RequestRecord, wrong_guesses: WrongGuesses) -> list[StageInterval]:
+            callback()
+            return critical_path(record, wrong_guesses)
+
+        monkeypatch.setattr(module, "critical_path", followed)

@@ -1,10 +1,13 @@
 """Routes about requests that have ended: which were slow or failed, and where their time went. Not part of the protocol."""
 
+import asyncio
+from collections.abc import Awaitable
 from typing import Annotated
 
 import msgspec
 from fastapi import FastAPI, Query, Request, Response
 
+from dyorc.gateway.http.disconnects import CancelledWithClient
 from dyorc.gateway.http.middleware import tenant_of
 from dyorc.gateway.request_records import Records, beyond_ns_of
 from dyorc.protocol import media_types
@@ -49,28 +52,31 @@ def add_record_routes(app: FastAPI, records: Records) -> None:
         time. With `beyond`, requests with just this value come again."""
         beyond_ns = None if beyond is None else beyond_ns_of(order, beyond)
         query = RecordQuery(workflow=workflow, order=order, outcome=outcome, limit=limit, beyond_ns=beyond_ns)
-        return _json(await records.page(query, tenant_of(request.scope)))
+        return await _answer(request, records.page(query, tenant_of(request.scope)))
 
     # The operation's id names a method in generated clients.
     @app.get(f"{REQUESTS}/{{request_id:path}}", tags=["requests"], operation_id="one_requests__request_id__get")
     async def record(request: Request, request_id: str) -> Response:
         """Everything about a request that has ended: where its time went (`stages`, `diagnosis`), its calls, the
         batches they shared with other requests, decisions and guesses. Times are in milliseconds since its first byte."""
-        return _json(await records.get(request_id, tenant_of(request.scope)))
+        return await _answer(request, records.get(request_id, tenant_of(request.scope)))
 
     @app.get(TAIL, tags=["requests"])
     async def tail(request: Request, workflow: _Workflow = None, share: _Share = 0.01, seconds: _Since = None) -> Response:
         """Where the time of the slowest requests went, beside typical ones: the middle half. `stages` has the means of both, the
         largest excess first, and `num_caused`: how many of the slowest owe most of their excess to it; and `program`, whose calls
         have most of it."""
-        return _json(await records.tail(workflow, share, seconds, tenant_of(request.scope)))
+        return await _answer(request, records.tail(workflow, share, seconds, tenant_of(request.scope)))
 
     @app.get(TRACE, tags=["requests"])
     async def trace(request: Request, seconds: _Seconds = 5.0) -> Response:
         """The requests that ended in the last seconds, and the batches that they were in, as trace events in Chrome's format,
         which Perfetto shows."""
-        return _json(await records.trace(seconds, tenant_of(request.scope)))
+        return await _answer(request, records.trace(seconds, tenant_of(request.scope)))
 
 
-def _json(value: object) -> Response:
+async def _answer(request: Request, answer: Awaitable[object]) -> Response:
+    """Answers, unless the client goes away before: then the work ends at the next record."""
+    with CancelledWithClient(request.scope, asyncio.current_task()):
+        value = await answer
     return Response(msgspec.json.encode(value), media_type=media_types.JSON, headers={"Cache-Control": "no-store"})

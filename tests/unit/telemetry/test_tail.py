@@ -4,7 +4,7 @@ import pytest
 
 from dyorc.telemetry.critical_path import RequestStage, WrongGuesses
 from dyorc.telemetry.record import RequestRecord
-from dyorc.telemetry.tail import MAX_SLOWEST, ProcessTail, merge_tails, tail_of
+from dyorc.telemetry.tail import MAX_SLOWEST, ProcessTail, merge_tails, pick, timed
 from tests.unit.telemetry.stories import batch, call, record
 
 
@@ -16,7 +16,8 @@ def _asked(number: int, waits_ms: float = 0.0, computes_ms: float = 5.0) -> Requ
 
 
 def _tail(records: list[RequestRecord]) -> ProcessTail:
-    return tail_of(records, WrongGuesses())
+    slowest, typical = ([timed(each, WrongGuesses()) for each in picked] for picked in pick(records))
+    return ProcessTail(len(records), slowest, typical)
 
 
 def test_a_wait_of_the_slowest_is_their_cause() -> None:

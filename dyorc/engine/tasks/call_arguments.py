@@ -10,7 +10,7 @@ from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.spec import TensorSpec, ValueSpec
 from dyorc.authoring.stream import Stream
 from dyorc.authoring.workflow import Workflow
-from dyorc.core.arrays import inline
+from dyorc.core.arrays import inline, is_frozen
 from dyorc.core.tensor import DType
 from dyorc.engine.model.futures import Argument, Future
 from dyorc.engine.model.journal import Entry
@@ -82,8 +82,8 @@ def _of_plain(callee: Program | Workflow, spec: TensorSpec, value: Any, goes_on:
             f"`await dyorc.collect(stream)`"
         )
     array = spec.array_of(value, f"{callee!r}: {spec.name!r}")
-    if goes_on and array.flags.writeable and (array is value or array.base is not None):
-        array = array.copy()  # what `await` returns is read-only
+    if goes_on and (array is value or array.base is not None) and not is_frozen(array):
+        array = array.copy()  # the workflow may write to it later
     return Argument(Future.ready(owner, inline(array)), 0)
 
 

@@ -165,6 +165,15 @@ def test_only_the_first_requests_of_a_workflow_are_run_again() -> None:
     assert len(counts) == 5 + 2
 
 
+def test_a_workflow_that_differs_is_refused_however_often_it_is_asked() -> None:
+    world = world_with(max_determinism_checks=2)
+    for _ in range(4):
+        request_id = world.submit(other_call, [1, 2])
+        world.finish_all()
+        with pytest.raises(NondeterministicWorkflowError):
+            world.result(request_id)
+
+
 def test_the_check_can_be_switched_off() -> None:
     world = world_with(max_determinism_checks=0)
     request_id = world.submit(other_call, [1, 2])

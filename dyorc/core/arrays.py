@@ -239,7 +239,7 @@ def freeze(array: Array) -> Array:
 
 
 def is_frozen(array: Array) -> bool:
-    """Returns whether an array's values stay as they are: it is a view, and neither it nor what it is a view of can be written to.
+    """Returns whether an array's values stay as they are: it is a view, and nothing that it is a view of can be written to.
 
     An array that owns its memory does not count: who holds it can switch its ``writeable`` flag on again. NumPy also makes
     read-only views of writable memory (`broadcast_to`, `sliding_window_view`, a read-only `memoryview`).

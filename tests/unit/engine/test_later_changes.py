@@ -66,7 +66,8 @@ def read_only_views_of(memory: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any
 
 @dyorc.workflow
 async def hands_over_views(x: Vector) -> Vector:
-    memory, results = np.zeros(2, np.float32), [x]
+    memory = np.zeros(2, np.float32)
+    results: list[Any] = [x]
     for turn in (1, 2):
         memory[:] = turn
         results += dyorc.map(add_one, read_only_views_of(memory))

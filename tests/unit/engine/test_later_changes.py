@@ -60,7 +60,7 @@ def read_only_views_of(memory: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any
         switched_off,
         np.broadcast_to(memory, (1, 2))[0],
         np.lib.stride_tricks.sliding_window_view(memory, 2)[0],
-        np.frombuffer(memoryview(memory).toreadonly(), np.float32),
+        np.frombuffer(memory.data.toreadonly(), np.float32),
     ]
 
 

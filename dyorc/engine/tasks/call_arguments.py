@@ -123,3 +123,18 @@ def is_same_call(
         and same_statics(entry.statics, statics)
         and all(a.same_as(b) for a, b in zip(entry.arguments, arguments, strict=True))
     )
+
+
+def difference_of(
+    entry: Entry, callee: Program | Workflow, arguments: Sequence[Argument], statics: tuple[StaticValue, ...]
+) -> str:
+    """Says which arguments of a call are not those of the call in its place in the journal; empty if that calls something
+    else."""
+    if entry.callee is not callee:
+        return ""
+    signature = callee.signature
+    inputs = zip(signature.inputs, entry.arguments, arguments, strict=True)
+    others = zip(signature.statics, entry.statics, statics, strict=True)
+    names = [spec.name for spec, a, b in inputs if not a.same_as(b)]
+    names += [spec.name for spec, a, b in others if not same_statics((a,), (b,))]
+    return f"; {', '.join(map(repr, names))} differed" if names else ""

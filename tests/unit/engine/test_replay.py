@@ -145,6 +145,19 @@ def test_a_run_that_differs_from_the_first_is_an_error_that_names_the_line(
     world.check_nothing_is_left()
 
 
+@pytest.mark.parametrize(
+    ("workflow", "name"),
+    [(other_argument, "x"), (other_literal, "x"), (other_parameter, "factor")],
+    ids=["view", "literal", "static"],
+)
+def test_an_argument_that_differs_is_named(workflow: dyorc.Workflow, name: str) -> None:
+    world = world_with()
+    request_id = world.submit(workflow, [1, 2])
+    world.finish_all()
+    with pytest.raises(NondeterministicWorkflowError, match=rf"; '{name}' differed$"):
+        world.result(request_id)
+
+
 def counting(counts: list[int]) -> dyorc.Workflow:
     @dyorc.workflow
     async def counted(x: Vector) -> Vector:

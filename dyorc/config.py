@@ -87,7 +87,8 @@ class EngineConfig(_Section):
     that has been ready for longest; of the request that has had the least of replicas' time; that still needs the most, or the
     least."""
     max_determinism_checks: int = Field(default=3, ge=0)
-    """This many first requests of each workflow are run again against their journal."""
+    """The first requests of each workflow are run again against their journal, until this many have passed; one that takes
+    another course fails."""
     max_untaken_parts: int = Field(default=16, ge=1)
     """Parts a streaming request may have sent without its client taking them; at this limit, its workflow waits."""
     prefetch_ratio: float = Field(default=1.0, ge=0, le=1)

@@ -14,7 +14,7 @@ import structlog
 from dyorc.answering.part_stream import PartStream, ReadPart
 from dyorc.answering.requests_in_flight import RequestInFlight
 from dyorc.answering.tensor_exchange import Tensors, has_stored, inline_array
-from dyorc.core.arrays import Array
+from dyorc.core.arrays import Array, freeze
 from dyorc.core.tensor import BlockId, TensorRef, blocks_of
 from dyorc.engine.actions import AnswerPart, AnswerRequest, FetchValue
 from dyorc.engine.events import AnswerTaken, Event, PartTaken, RequestCancelled, ValueFetched
@@ -263,7 +263,7 @@ class LocalAnswers:
         tensors = [tensor for action in actions for tensor in action.tensors]
 
         def show(arrays: list[Array]) -> None:
-            values = own_arrays(arrays)
+            values = [freeze(array) for array in own_arrays(arrays)]  # so that no call that gets one has to copy it
             if lost := self._tensors.lost_of(tensors):
                 lose(lost)
                 return

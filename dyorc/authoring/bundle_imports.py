@@ -101,12 +101,12 @@ class BundleImporter(MetaPathFinder, InspectLoader):
         Raises:
             ModuleImportError: If it raises.
         """
-        if self not in sys.meta_path:
-            if self._package:
-                package = sys.modules[self._package] = ModuleType(self._package)
-                package.__path__ = []
-            sys.meta_path.insert(0, self)
         try:
+            if self not in sys.meta_path:
+                if self._package:
+                    package = sys.modules[self._package] = ModuleType(self._package)
+                    package.__path__ = []
+                sys.meta_path.insert(0, self)
             return importlib.import_module(self._start + name)
         except BaseException as error:
             if self._package:
@@ -116,10 +116,11 @@ class BundleImporter(MetaPathFinder, InspectLoader):
             raise import_error(Path(place).name if place.endswith(".py") else place, error) from error
 
     def unload(self) -> None:
-        """Forgets the modules."""
-        sys.meta_path.remove(self)
-        for name in [name for name in sys.modules if name == self._package or name.startswith(self._start)]:
-            del sys.modules[name]
+        """Forgets the modules. Nothing happens if that was done, perhaps while they were being imported by another thread."""
+        with contextlib.suppress(ValueError):
+            sys.meta_path.remove(self)
+        for name in [name for name in list(sys.modules) if name == self._package or name.startswith(self._start)]:
+            sys.modules.pop(name, None)
 
     def own_name(self, module: str) -> str:
         """Returns the name that an imported module has in the bundle."""

@@ -6,7 +6,7 @@
 import inspect
 import sys
 import typing
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -101,6 +101,9 @@ class StreamSpec:
         mine, theirs = self.outputs.tensors, given.tensors
         if len(mine) != len(theirs) or not all(a.can_be(b) for a, b in zip(mine, theirs, strict=True)):
             raise InvalidInputError(f"{where}: {self.name!r} is a stream of {_shown(theirs)}, expected {_shown(mine)}")
+
+
+Parameter: TypeAlias = TensorSpec | StaticSpec | StreamSpec
 
 
 class OutputKind(Enum):
@@ -248,6 +251,26 @@ def _kind_of(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
+def _default_of(parameter: Parameter) -> Any:
+    """Returns what a parameter that is not given gets; `inspect.Parameter.empty` if it has to be given."""
+    if isinstance(parameter, StaticSpec):
+        return parameter.default
+    if isinstance(parameter, ValueSpec) and parameter.default_array is not None:
+        return parameter.default_array
+    return inspect.Parameter.empty
+
+
+def expectation(parameters: Iterable[Parameter]) -> str:
+    """Returns which parameters have to be given, and which may be, for messages: ``expected ['x'], and optionally ['y']``."""
+    required: list[str] = []
+    optional: list[str] = []
+    for parameter in parameters:
+        (required if _default_of(parameter) is inspect.Parameter.empty else optional).append(parameter.name)
+    if not optional:
+        return f"expected {required}"
+    return f"expected {required}, and optionally {optional}" if required else f"expected at most {optional}"
+
+
 def check_all(specs: Sequence[TensorSpec], tensors: Sequence[TensorRef], where: str) -> None:
     """Checks tensors against their declarations.
 
@@ -268,7 +291,7 @@ class Signature:
     """The inputs and outputs of a program (for one item) or a workflow."""
 
     owner: str
-    parameters: tuple[TensorSpec | StaticSpec | StreamSpec, ...]
+    parameters: tuple[Parameter, ...]
     outputs: OutputSpec
 
     @classmethod
@@ -297,7 +320,7 @@ class Signature:
             raise DefinitionError(f"{owner}: an annotation names something unknown: {error}") from error
         if "return" not in hints:
             raise DefinitionError(f"{owner}: the return annotation is missing; expected jaxtyping tensors or structured values")
-        parameters: list[TensorSpec | StaticSpec | StreamSpec] = []
+        parameters: list[Parameter] = []
         for parameter in list(inspect.signature(function).parameters.values())[skip_first:]:
             name = parameter.name
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -429,14 +452,11 @@ class Signature:
         for parameter in self.parameters:
             value = arguments.pop(parameter.name, inspect.Parameter.empty)
             if value is inspect.Parameter.empty:
-                if isinstance(parameter, StaticSpec):
-                    value = parameter.default
-                elif isinstance(parameter, ValueSpec) and parameter.default_array is not None:
-                    value = parameter.default_array
+                value = _default_of(parameter)
             if value is inspect.Parameter.empty:
                 unknown = sorted(arguments.keys() - set(self.names()))
                 instead = f", and there is no parameter {unknown}" if unknown else ""
-                raise InvalidInputError(f"{self.owner}: {parameter.name!r} is missing{instead}; expected {self.names()}")
+                raise InvalidInputError(f"{self.owner}: {parameter.name!r} is missing{instead}; {expectation(self.parameters)}")
             if isinstance(parameter, StaticSpec):
                 statics.append(parameter.check(value, self.owner))
             elif isinstance(parameter, StreamSpec):
@@ -444,7 +464,7 @@ class Signature:
             else:
                 tensors.append(value)
         if arguments:
-            raise InvalidInputError(f"{self.owner} has no parameter {sorted(arguments)}; expected {self.names()}")
+            raise InvalidInputError(f"{self.owner} has no parameter {sorted(arguments)}; {expectation(self.parameters)}")
         return tuple(tensors), tuple(statics), tuple(streams)
 
     def names(self) -> list[str]:

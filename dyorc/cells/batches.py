@@ -197,8 +197,7 @@ def keep_when_room(
         wait: Waits until something was freed, at most this long.
         max_wait_s: How long to try, unless the engine wants less.
     """
-    wait_s = max_wait_s * batch.room_share
-    give_up_s = time.monotonic() + wait_s
+    give_up_s = time.monotonic() + max_wait_s * batch.room_share
     try:
         while True:
             event = _keep(batch, result, results)
@@ -206,7 +205,7 @@ def keep_when_room(
                 return event
             left_s = give_up_s - time.monotonic()
             if left_s <= 0:
-                message = event.within("the server's arena", wait_s)
+                message = event.within("the server's arena", max_wait_s, batch.room_share)
                 return BatchFailed(batch.replica_id, batch.batch_id, "NoRoomError", message, "", is_capacity=True)
             wait(left_s)
     finally:

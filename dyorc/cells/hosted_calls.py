@@ -310,7 +310,7 @@ class _HostedCall:
         self.is_void = False
         self._owner = owner
         self._results = results
-        self._wait_s = room_wait_s * batch.room_share
+        self._room_wait_s = room_wait_s
         self._full_since_s: float | None = None
 
     @property
@@ -356,7 +356,7 @@ class _HostedCall:
         if isinstance(error, InputsLostError):
             self._end(TensorsLost(batch.replica_id, batch.batch_id, error.blocks))
         elif isinstance(error, NoRoomError):
-            message = error.within("the server's arena", self._wait_s)
+            message = error.within("the server's arena", self._room_wait_s, batch.room_share)
             self._end(BatchFailed(batch.replica_id, batch.batch_id, "NoRoomError", message, "", is_capacity=True))
         else:
             self._end(BatchError.of(error).event(batch.replica_id, batch.batch_id))
@@ -381,7 +381,7 @@ class _HostedCall:
             now_s = time.monotonic()
             if self._full_since_s is None:
                 self._full_since_s = now_s
-            if now_s - self._full_since_s >= self._wait_s:
+            if now_s - self._full_since_s >= self._room_wait_s * self.batch.room_share:
                 raise
             return None
         self._full_since_s = None

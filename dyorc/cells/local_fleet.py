@@ -309,7 +309,8 @@ class LocalFleet:
             leftovers = hosted.leftovers()
             hosted.drop()
             self._parked[hosted.program] = replica_id
-            asyncio.get_running_loop().run_in_executor(None, free_memory, leftovers)
+            # It may run the user's `__del__`, which may hang: that must not keep the process from ending.
+            threading.Thread(target=free_memory, args=(leftovers,), name="dyorc-freeing", daemon=True).start()
             self._start_loading(self._programs[hosted.program])  # it may be wanted again by now
 
     def give_up(self, replica_id: str, reason: str) -> None:

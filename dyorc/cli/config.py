@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 
 from dyorc.errors import without_errno
+from dyorc.settings.setting_names import PROGRAMS
 from dyorc.settings.settings_reader import read
-from dyorc.settings.settings_sources import USUAL, find_file
+from dyorc.settings.settings_sources import USUAL, file_layer, find_file
 from dyorc.settings.settings_text import defaults as text_of_defaults
 from dyorc.settings.settings_text import print_in_force
 from dyorc.settings.settings_text import schema as text_of_schema
@@ -24,7 +25,9 @@ def check(
         bool, typer.Option("--load", help="Also import the workflows, and check the programs' names and options.")
     ] = False,
 ) -> None:
-    """Names all that is wrong with a configuration file, by line and key. Ends with 1 if there is anything."""
+    """Names all that is wrong with a configuration file by itself, by line and key. Workflows and
+    programs are imported and checked only with `--load`. Ends with 1 if anything is wrong.
+    """
     from dyorc.settings.checking import problems_in  # here, because it imports what users write programs with
 
     path = find_file(file) or USUAL
@@ -33,7 +36,11 @@ def check(
         typer.echo(without_errno(line), err=True)
     if problems:
         raise typer.Exit(1)
-    print(f"{path} is good.")
+    names_code = any(file_layer(path).has((name,)) for name in ("workflows", PROGRAMS))
+    unchecked = (
+        "" if load or not names_code else " Workflows and programs were not checked: `dyorc config check --load` imports them."
+    )
+    print(f"{path} is good.{unchecked}")
 
 
 @app.command()

@@ -91,7 +91,7 @@ def _report(
     examples: int,
 ) -> "ReplayReport":
     from dyorc.deployment.code_process import run_attached
-    from dyorc.deployment.replay_check import ReplayOrder, outcome_of
+    from dyorc.deployment.replay_check import ReplayOrder, ReplayOutcome
     from dyorc.settings.settings_reader import read_settings
 
     order = ReplayOrder(
@@ -100,7 +100,7 @@ def _report(
         run_programs=run_programs, tolerance=tolerance, max_examples=examples,
     )  # fmt: skip
     result = run_attached("dyorc.cli.replay_process", [order.to_json()])
-    outcome = outcome_of(result)
+    outcome = result.read(ReplayOutcome)
     if outcome is None:
         raise DeployError(f"{target}: the process that replayed requests {result.how}, and has no report")
     if outcome.report is None:

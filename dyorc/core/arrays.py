@@ -232,6 +232,30 @@ def read_only(array: Any) -> Any:
     return array
 
 
+def freeze(array: Array) -> Array:
+    """Makes an array's memory read-only, and returns a view of it, for which `is_frozen` holds if it is an array's own memory."""
+    array.flags.writeable = False
+    return array.view()
+
+
+def is_frozen(array: Array) -> bool:
+    """Returns whether an array's values stay as they are: it is a view, and nothing that it is a view of can be written to.
+
+    An array that owns its memory does not count: who holds it can switch its ``writeable`` flag on again. NumPy also makes
+    read-only views of writable memory (`broadcast_to`, `sliding_window_view`, a read-only `memoryview`).
+    """
+    if array.base is None:
+        return False
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        if base.flags.writeable:
+            return False
+        base = base.base
+    if isinstance(base, memoryview):
+        base = base.obj
+    return base is None or type(base) is bytes
+
+
 def address_of(array: Array) -> int:
     """Returns where its first element lies in this process's memory."""
     return int(array.__array_interface__["data"][0])

@@ -10,12 +10,16 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, NoReturn, TypeVar
+
+import msgspec
 
 from dyorc.errors import ModuleImportError
 from dyorc.system.parent_process import die_with
+
+T = TypeVar("T")
 
 _NICENESS = 5
 """How much nicer the process is than the server that starts it, which has requests to answer: it gets a third of what the server
@@ -42,6 +46,13 @@ class ProcessResult:
     def how(self) -> str:
         """How it ended, in words."""
         return f"was ended by {signal.Signals(-self.status).name}" if self.status < 0 else f"ended with exit code {self.status}"
+
+    def read(self, kind: type[T]) -> T | None:
+        """Returns its result; None if it has written none, or the user's code has written something else there."""
+        try:
+            return msgspec.json.decode(self.text, type=kind)
+        except msgspec.DecodeError:
+            return None
 
 
 async def run_module(module: str, arguments: Sequence[str], timeout_s: float, subject: str) -> ProcessResult:
@@ -93,6 +104,25 @@ def end_with_command(parent: int) -> None:
     die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
+
+
+def answer_and_exit(descriptor: int, function: Callable[[], msgspec.Struct]) -> NoReturn:
+    """Writes the result of a function to the descriptor that this process got as its last argument, and ends this process.
+
+    The function runs users' code, which may fork. A copy of this process that comes back from there ends without a word.
+    """
+    own = os.getpid()
+    try:
+        text = msgspec.json.encode(function())
+    finally:
+        if os.getpid() != own:
+            os._exit(1)
+    with os.fdopen(descriptor, "wb") as end:
+        end.write(text)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # the user's code may have closed or replaced it
+            stream.flush()
+    os._exit(0)  # the user's code may have started threads
 
 
 class _Attempt:

@@ -7,6 +7,8 @@ error, to the descriptor.
 import os
 import sys
 import traceback
+from functools import partial
+from typing import NoReturn
 
 import msgspec
 
@@ -14,7 +16,7 @@ from dyorc.authoring.bundles import Bundle
 from dyorc.authoring.loading import absolute, import_place, name_in, parts_of, programs_of
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow, as_model
-from dyorc.deployment.code_process import ProcessResult, run_module
+from dyorc.deployment.code_process import ProcessResult, answer_and_exit, run_module
 from dyorc.errors import DefinitionError, DyOrcError, ModuleImportError, text_of
 from dyorc.models.offers import ModelKey, Offer
 
@@ -50,9 +52,10 @@ async def check_import(target: str, timeout_s: float) -> ProbeResult:
 
 
 def _result_of(target: str, ended: ProcessResult) -> ProbeResult:
-    if not ended.text:
-        raise ModuleImportError(f"{target} cannot be loaded: the process that tried to import it {ended.how}", ended.printed)
-    result = msgspec.json.decode(ended.text, type=ProbeResult)
+    result = ended.read(ProbeResult)
+    if result is None:
+        why = f"the process that tried to import it {ended.how}" + ", and wrote no result that can be read" * bool(ended.text)
+        raise ModuleImportError(f"{target} cannot be loaded: {why}", ended.printed)
     if result.bundle is None:
         raise ModuleImportError(result.error, result.traceback)
     return result
@@ -61,13 +64,10 @@ def _result_of(target: str, ended: ProcessResult) -> ProbeResult:
 # The process that imports the target
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Imports the target, and writes the result."""
     target, descriptor = absolute(sys.argv[1]), int(sys.argv[2])
-    with os.fdopen(descriptor, "wb") as end:
-        end.write(msgspec.json.encode(_try(target)))
-    sys.stdout.flush()
-    os._exit(0)  # the module may have started threads
+    answer_and_exit(descriptor, partial(_try, target))
 
 
 def _try(target: str) -> ProbeResult:

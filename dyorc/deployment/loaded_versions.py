@@ -11,6 +11,7 @@ from dyorc.authoring.bundles import Bundle
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import ProgramOverrides
+from dyorc.deployment.code_thread import run_on_own_thread
 from dyorc.deployment.loading_versions import (
     LoadedVersion,
     codes_for,
@@ -18,7 +19,8 @@ from dyorc.deployment.loading_versions import (
     fingerprints_of,
     fingerprints_of_target,
     groups_for,
-    load_bundle,
+    importer_of,
+    load_with,
     names_for,
     rename_programs,
 )
@@ -107,6 +109,7 @@ class LoadedVersions:
         repertoire: What is on offer.
         options: The settings' options for programs, by their own names.
         begin_epoch: Begins an epoch of the server's requests.
+        import_timeout_s: How long importing a version may take.
 
     Attributes:
         loaded: All versions that are loaded here, on offer or not.
@@ -114,13 +117,19 @@ class LoadedVersions:
     """
 
     def __init__(
-        self, running: ServerRuntime, repertoire: ModelRegistry, options: Mapping[str, ProgramOverrides], begin_epoch: BeginEpoch
+        self,
+        running: ServerRuntime,
+        repertoire: ModelRegistry,
+        options: Mapping[str, ProgramOverrides],
+        begin_epoch: BeginEpoch,
+        import_timeout_s: float,
     ) -> None:
         self._running = running
         self._orchestrator = running.orchestrator
         self._repertoire = repertoire
         self._overrides = {name: overrides.changes for name, overrides in options.items()}
         self._begin_epoch = begin_epoch
+        self._import_timeout_s = import_timeout_s
         self.loaded: dict[ModelKey, LoadedVersion] = {}
         self._failed_at_start: set[ModelKey] = set()
         self._owned: dict[str, ProgramOwnership] = {}
@@ -182,7 +191,7 @@ class LoadedVersions:
         Raises:
             DeployError: If it cannot be loaded.
         """
-        workflow, importer, prints = await asyncio.to_thread(self._load, bundle)
+        workflow, importer, prints = await self._load(bundle)
         known = list(self.loaded.values()) if shares else []
         is_shared = {name for name, owned in self._owned.items() if not owned.is_ending}
         group_of = declared_groups(workflow)
@@ -207,7 +216,7 @@ class LoadedVersions:
         if key in self.loaded and key not in self._offered and self.loaded[key].bundle.digest != version.bundle.digest:
             await self.discard(key)  # left over from a deployment that did not end
         if key not in self.loaded:
-            workflow, importer, prints = await asyncio.to_thread(self._load, version.bundle)
+            workflow, importer, prints = await self._load(version.bundle)
             self._take_in(rename_programs(workflow, version, prints, importer))
         loaded = self.loaded[key]
         try:
@@ -218,13 +227,25 @@ class LoadedVersions:
             unready = "; ".join(self._unready(loaded))
             raise DeployError(f"version {version.version!r} is not ready after {timeout_s:g} s: {unready}") from None
 
-    def _load(self, bundle: Bundle) -> tuple[Workflow | Program, BundleImporter, Mapping[str, str | None]]:
-        with switch_interval_at_most(_SWITCH_INTERVAL_S):
-            try:
-                workflow, importer = load_bundle(bundle, self._overrides)
-            except DyOrcError as error:
+    async def _load(self, bundle: Bundle) -> tuple[Workflow | Program, BundleImporter, Mapping[str, str | None]]:
+        importer = importer_of(bundle)
+
+        def load() -> tuple[Workflow | Program, Mapping[str, str | None]]:
+            with switch_interval_at_most(_SWITCH_INTERVAL_S):
+                workflow = load_with(importer, self._overrides)
+                return workflow, fingerprints_of_target(workflow, fingerprints_of(bundle, importer))
+
+        subject = (
+            f"{bundle.target} cannot be loaded: importing it in the server, where it has been tried in another process before,"
+        )
+        try:
+            workflow, prints = await run_on_own_thread(load, self._import_timeout_s, subject)
+        except BaseException as error:
+            importer.unload()  # also what a thread has imported that is left behind: without it, nothing more is found there
+            if isinstance(error, DyOrcError):
                 raise refusal(error) from error
-            return workflow, importer, fingerprints_of_target(workflow, fingerprints_of(bundle, importer))
+            raise
+        return workflow, importer, prints
 
     def _take_in(self, loaded: LoadedVersion) -> None:
         self.loaded[loaded.key] = loaded

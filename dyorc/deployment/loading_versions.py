@@ -118,14 +118,24 @@ def first_version(
 
 
 def load_bundle(bundle: Bundle, overrides: Mapping[str, Mapping[str, Any]]) -> tuple[Workflow | Program, BundleImporter]:
-    """Imports code below a separate package. Its programs get the settings' options for them.
+    """Imports code below a separate package, as `load_with` does, and returns what has imported it, too."""
+    importer = importer_of(bundle)
+    return load_with(importer, overrides), importer
+
+
+def importer_of(bundle: Bundle) -> BundleImporter:
+    """Returns what imports code below a package that nothing else has."""
+    return BundleImporter(bundle, new_package())
+
+
+def load_with(importer: BundleImporter, overrides: Mapping[str, Mapping[str, Any]]) -> Workflow | Program:
+    """Imports code. Its programs get the settings' options for them.
 
     Raises:
         DefinitionError: If it cannot be imported, cannot be a model, or cannot have such options.
     """
-    importer = BundleImporter(bundle, new_package())
-    target = import_outside_of_loop(importer.load)
     try:
+        target = import_outside_of_loop(importer.load)
         as_model(target)
         for program in programs_of(target):
             if (changes := overrides.get(program.name)) is not None:
@@ -133,7 +143,7 @@ def load_bundle(bundle: Bundle, overrides: Mapping[str, Mapping[str, Any]]) -> t
     except BaseException:
         importer.unload()
         raise
-    return target, importer
+    return target
 
 
 def fingerprints_of(bundle: Bundle, importer: BundleImporter | None) -> Fingerprints:

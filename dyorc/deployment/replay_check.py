@@ -4,17 +4,16 @@ process of its own.
 The order is a `ReplayOrder`; the process writes a `ReplayOutcome` to the descriptor.
 """
 
-import contextlib
-import os
 import sys
 from collections.abc import Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
 import msgspec
 
 from dyorc.authoring.loading import load
-from dyorc.deployment.code_process import ProcessResult, run_module
+from dyorc.deployment.code_process import answer_and_exit, run_module
 from dyorc.errors import DeployError, DyOrcError, ModuleImportError, UnsupportedError
 from dyorc.replay.replay_report import MAX_EXAMPLES, ReplayReport, replay_files
 from dyorc.replay.replayer import Replayer
@@ -63,14 +62,6 @@ class ReplayOutcome(msgspec.Struct):
     user_traceback: str = ""
 
 
-def outcome_of(result: ProcessResult) -> ReplayOutcome | None:
-    """Returns what a process that replayed has written; None if the version has ended it before."""
-    try:
-        return msgspec.json.decode(result.text, type=ReplayOutcome)
-    except msgspec.DecodeError:
-        return None
-
-
 async def check_replay(
     target: str,
     folder: str,
@@ -108,7 +99,7 @@ async def check_replay(
         )
     except ModuleImportError as error:
         raise DeployError(f"{error}; it is not deployed") from error
-    outcome = outcome_of(result)
+    outcome = result.read(ReplayOutcome)
     if outcome is None:
         raise DeployError(f"{target} is not deployed: the process that replayed requests {result.how}\n{result.printed}".rstrip())
     report = outcome.report
@@ -158,12 +149,7 @@ def replay_and_exit(order_json: str, descriptor: int) -> NoReturn:
         order_json: A `ReplayOrder`.
     """
     order = msgspec.json.decode(order_json, type=ReplayOrder)
-    with os.fdopen(descriptor, "wb") as end:
-        end.write(msgspec.json.encode(_replay(order)))
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # the version may have closed or replaced it
-            stream.flush()
-    os._exit(0)  # the module may have started threads
+    answer_and_exit(descriptor, partial(_replay, order))
 
 
 def _replay(order: ReplayOrder) -> ReplayOutcome:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dyorc.authoring.signature import Signature, StaticValue
+from dyorc.authoring.signature import Signature, StaticValue, expectation
 from dyorc.core.arrays import Array
 from dyorc.core.reserved_names import is_of_requests
 from dyorc.errors import InvalidInputError
@@ -74,7 +74,7 @@ def _refuse_unknown(inputs: Iterable[str], signature: Signature) -> None:
             continue
         if name in signature.names():
             raise InvalidInputError(f"{signature.owner}: {name!r} is not a tensor; it belongs in 'parameters', not in 'inputs'")
-        raise InvalidInputError(f"{signature.owner} has no input {name!r}; expected {list(names)}")
+        raise InvalidInputError(f"{signature.owner} has no input {name!r}; {expectation(signature.inputs)}")
 
 
 def _static_parameters(parameters: Mapping[str, Any], model: Model) -> dict[str, Any]:

@@ -130,7 +130,7 @@ class LiveFeed:
             in_flight=in_flight,
             programs=rates["programs"],
             workflows=rates["workflows"],
-            latencies=self._history.latencies,
+            latencies={name: self._history.latencies[name] for name in rates["workflows"]},
             tenants=tenants,
             batches=sum_batches([batches, self._inherited.batches]),
             jobs={} if self._jobs is None else self._jobs.report(),
@@ -229,8 +229,7 @@ class LiveFeed:
         return {"workflow": workflow, "window_s": WINDOW_S, **learned.report(programs, rate)}
 
     def _own_graph(self, workflow: str) -> dict[str, Any]:
-        series = self._history.workflows.get(workflow)
-        rate = 0.0 if series is None else series.now()["requests_per_s"]
+        rate = self._history.rates()["workflows"].get(workflow, {}).get("requests_per_s", 0.0)
         return {"learned": self.graphs.of(workflow).as_values(), "requests_per_s": rate}
 
     async def _sample_forever(self) -> None:

@@ -345,7 +345,7 @@ class LinkFleet:
         """
         hello = self._hellos.get(peer)
         reason = ending.reason if hello is None else self._last_words.get(hello.replica_id, ending.reason)
-        is_expected = hello is not None and ending in _ORDERLY and self._registry.is_leaving(hello.replica_id)
+        is_expected = hello is not None and ending in _ORDERLY and self._registry.should_end(hello.replica_id)
         self._lost(peer, reason, is_crash=ending.is_crash, was_killed=ending.was_killed, is_expected=is_expected)
         if hello is not None:
             self._loop.call_later(self._site.link.kill_after_s, self._end_if_absent, hello)

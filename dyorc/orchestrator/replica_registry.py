@@ -136,10 +136,13 @@ class ReplicaRegistry:
             self._send(replica_id, Park())
         self._fill(status)
 
-    def is_leaving(self, replica_id: str) -> bool:
-        """Returns whether a replica has said that it is about to end."""
+    def should_end(self, replica_id: str) -> bool:
+        """Returns whether a replica has said that it is about to end, or its program has more processes than are wanted."""
         known = self._status.find(replica_id)
-        return known is not None and known[1].is_leaving
+        if known is None:
+            return False
+        status, replica = known
+        return replica.is_leaving or (status.name in self._num_warm and len(status.replicas) > status.num_processes)
 
     def replica_left(self, replica_id: str) -> None:
         """Removes a replica that is gone. Another may have to take its place."""

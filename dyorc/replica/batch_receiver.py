@@ -156,7 +156,8 @@ class BatchReceiver:
         self._num_reported = [0] * num_streams
         self._most_ahead = [0] * num_streams
         self._reported_s = time.monotonic()
-        self._room_wait_s = room_wait_s * request.room_share
+        self._room_wait_s = room_wait_s
+        self._room_share = request.room_share
         self._full_since_s: float | None = None
         self._moved_s = time.monotonic()
         self._is_cancelled = False
@@ -214,7 +215,7 @@ class BatchReceiver:
         failure = BatchError.of(error)
         message = failure.error_type, failure.message, failure.traceback
         if isinstance(error, NoRoomError):
-            message = failure.error_type, error.within("the arena of a replica", self._room_wait_s), ""
+            message = failure.error_type, error.within("the arena of a replica", self._room_wait_s, self._room_share), ""
         if not self.lost:
             is_capacity = isinstance(error, NoRoomError)
             at = self._ready.replica_id, self._batch_id
@@ -239,7 +240,7 @@ class BatchReceiver:
             now_s = time.monotonic()
             if self._full_since_s is None:
                 self._full_since_s = now_s
-            if now_s - self._full_since_s >= self._room_wait_s:
+            if now_s - self._full_since_s >= self._room_wait_s * self._room_share:
                 raise
             return None
         self._full_since_s = None

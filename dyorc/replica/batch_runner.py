@@ -161,8 +161,8 @@ class BatchRunner:
         outputs, shared = self._share(result.outputs)
         is_handed_out = False
         try:
-            wait_s = self._room_wait.limit_s * request.room_share
-            give_up_s = time.monotonic() + wait_s
+            limit_s = self._room_wait.limit_s
+            give_up_s = time.monotonic() + limit_s * request.room_share
             rows = [rows for at, rows in enumerate(outputs) if at not in shared and not isinstance(rows, ResidentRows)]
             while True:
                 try:
@@ -179,7 +179,7 @@ class BatchRunner:
                 except NoRoomError as error:
                     self._outbox.check_beside(error.num_bytes, _stored_bytes(request, self._room_wait.memory))
                     if time.monotonic() >= give_up_s:
-                        message = error.within("the arena of a replica", wait_s)
+                        message = error.within("the arena of a replica", limit_s, request.room_share)
                         failure = BatchFailure(self._replica_id, request.batch_id, "NoRoomError", message, "", is_capacity=True)
                         return [encode(failure)]
                     self._room_wait.once()

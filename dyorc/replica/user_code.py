@@ -56,9 +56,24 @@ def import_on_own_thread(function: Callable[[], T]) -> T:
     with _with_our_signals(), _interruptible():
         try:
             with _outside_of_loop(), _with_our_settings():
-                return function()
+                return _without_copies(function)
         finally:
             keep_ours()
+
+
+def _without_copies(function: Callable[[], T]) -> T:
+    """Returns the result of a function. A process that it has forked, and that comes back from it, ends: it would go on as a
+    second server, with this one's sockets."""
+    own = os.getpid()
+    try:
+        return function()
+    finally:
+        if os.getpid() != own:
+            os.write(
+                2,
+                b"dyorc: a process that the import of a user's module has forked came to the end of the import, and was ended\n",
+            )
+            os._exit(1)
 
 
 def own_context() -> Context:

@@ -218,7 +218,7 @@ async def run_deployer(
         read: See `dyorc.deployment.deployer.Read`; None: nobody else writes what this server keeps.
         can_judge: See `Deployer`.
     """
-    versions = LoadedVersions(running, served.repertoire, settings.programs, begin_epoch)
+    versions = LoadedVersions(running, served.repertoire, settings.programs, begin_epoch, settings.deployment.import_timeout_s)
     peers = DeploymentPeers(siblings or NoPeers())
     versions.begin(served.versions, served.record, is_group=served.is_group)
     histories = settings.telemetry.histories.folder

@@ -247,11 +247,15 @@ class History:
         return quantiles
 
     def rates(self) -> dict[str, dict[str, dict[str, float]]]:
-        """Returns the rates of now: of ``programs`` and ``workflows``, by name and column."""
+        """Returns the rates of now: of ``programs`` and ``workflows``, by name and column. What has left has none."""
         return {
-            "programs": {name: {"calls_per_s": series.now()["calls_per_s"]} for name, series in self.programs.items()},
-            "workflows": {name: _of(series.now(), "requests_per_s", "failed_per_s") for name, series in self.workflows.items()},
+            "programs": self._rates_of(self.programs, "calls_per_s"),
+            "workflows": self._rates_of(self.workflows, "requests_per_s", "failed_per_s"),
         }
+
+    def _rates_of(self, by_name: Mapping[str, Series], *columns: str) -> dict[str, dict[str, float]]:
+        present = {name: series.now() for name, series in by_name.items() if series.last == self._second}
+        return {name: {column: now[column] for column in columns} for name, now in present.items()}
 
 
 def _series(by_name: dict[str, Series], name: str, columns: Sequence[str]) -> Series:
@@ -283,10 +287,6 @@ def _workflow_row(now: WorkflowLevels, before: WorkflowLevels, elapsed_s: float,
         math.nan if median_ms is None else median_ms,
         math.nan if late_ms is None else late_ms,
     )
-
-
-def _of(values: Mapping[str, float], *names: str) -> dict[str, float]:
-    return {name: values[name] for name in names}
 
 
 def _mean(values: Sequence[float]) -> float:

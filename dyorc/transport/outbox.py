@@ -43,14 +43,21 @@ class NoRoomError(Exception):
         self.num_bytes = num_bytes
         self._in_all = f"it holds {arena_bytes} bytes in all; {remedy}"
 
-    def within(self, arena: str, wait_s: float) -> str:
+    def within(self, arena: str, limit_s: float, share: float) -> str:
         """Returns what happened, for people.
 
         Args:
             arena: Whose arena it is, in words.
-            wait_s: How long somebody has waited for room.
+            limit_s: `TransportConfig.arena_wait_s`, the longest wait for room.
+            share: Which part of it a batch has waited.
         """
-        return f"{arena} had no room for {self.num_bytes} bytes within {wait_s:.3g} s: {self._in_all}"
+        if not share:
+            wait = ", and none was waited for, as the batch's requests have waited before"
+        elif share < 1:
+            wait = f" within {limit_s * share:.3g} s, this attempt's share of transport.arena_wait_s ({limit_s:g} s)"
+        else:
+            wait = f" within {limit_s:.3g} s (transport.arena_wait_s)"
+        return f"{arena} had no room for {self.num_bytes} bytes{wait}: {self._in_all}"
 
 
 class TooLargeError(TransportError):

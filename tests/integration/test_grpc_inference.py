@@ -299,6 +299,10 @@ async def test_the_deadline_of_the_call_is_that_of_the_request(stub: Any, stack:
     (tmp_path / "never" / "open").touch()
 
 
+async def test_a_timeout_of_zero_in_the_parameters_is_none(stub: Any) -> None:
+    assert oip_grpc.outputs_of(await stub.ModelInfer(affine(timeout=0)))
+
+
 async def test_the_smaller_of_both_limits_counts(stub: Any, stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     deadlines_ns: list[int | None] = []
     submit = stack.orchestrator.submit

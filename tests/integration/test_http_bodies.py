@@ -208,17 +208,29 @@ async def test_a_timeout_that_is_not_a_number_is_refused(stack: Stack, value: st
     assert "Request-Timeout" in oip.error_text(response)
 
 
+@pytest.mark.parametrize("path", ["infer", "generate"])
+async def test_a_timeout_of_zero_in_the_parameters_is_none(stack: Stack, path: str) -> None:
+    sent = {"infer": oip.json_body({"x": np.ones(3, np.float32)}, parameters={"timeout": 0}).content,
+            "generate": b'{"x": [1, 1, 1], "parameters": {"timeout": 0}}'}  # fmt: skip
+    assert (await _post(stack, f"/v2/models/sums/{path}", sent[path])).status_code == 200
+    late = await _post(stack, f"/v2/models/sums/{path}", sent[path], Request_Timeout="0")
+    assert late.status_code == 504, "in the header, 0 leaves no time, and the smaller of the two counts"
+
+
 async def test_a_timeout_of_zero_is_over_at_once(stack: Stack) -> None:
     body = oip.json_body({"x": np.ones(3, np.float32)})
     response = await _post(stack, "/v2/models/sums/infer", body.content, Request_Timeout="0")
     assert response.status_code == 504
 
 
-@pytest.mark.parametrize("path", ["/v2/models/echo/infer", "/v2/models/echo/generate"])
-async def test_a_body_that_is_too_large_is_not_asked_for(stack: Stack, path: str) -> None:
+@pytest.mark.parametrize("header", ["Expect: 100-continue", "Content-Encoding: gzip", f"{oip.LENGTH_HEADER}: 10", "Accept: */*"])
+@pytest.mark.parametrize(
+    "path", ["/v2/models/echo/infer", "/v2/models/echo/generate", "/run/echo", "/v1/chat/completions", "/v2/logging"]
+)
+async def test_a_body_that_is_too_large_is_refused_before_it_comes(stack: Stack, path: str, header: str) -> None:
     place = stack.client.base_url
     reader, writer = await asyncio.open_connection(place.host, place.port)
-    head = f"POST {path} HTTP/1.1\r\nHost: test\r\nContent-Length: {_MAX_BYTES + 1}\r\nExpect: 100-continue\r\n\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: test\r\nContent-Length: {_MAX_BYTES + 1}\r\n{header}\r\n\r\n"
     writer.write(head.encode())
     async with asyncio.timeout(TIMEOUT_S):
         answer = await reader.read()  # until the connection is closed

@@ -118,6 +118,21 @@ async def test_a_replica_that_was_stopped_is_no_reason_for_a_warning(folder: str
     assert left()[0][1] == ("info" if is_stopped else "warning")
 
 
+@pytest.mark.parametrize("is_ordered", [True, False])
+async def test_a_process_that_ends_without_a_word_is_no_reason_for_a_warning_if_fewer_are_ordered(
+    client: ForkClient, is_ordered: bool
+) -> None:
+    async with running([sums], num_replicas=0) as stack:
+        owner = await asyncio.to_thread(client.fork, assignment_of(stack, client, "only"), is_adopted=False)
+        await wait_until_async(lambda: bool(stack.status(noted).replica_pids), "it takes batches")
+        with capture_logs() as logs:
+            stack.orchestrator.want(noted.name, 0 if is_ordered else 1, 0)
+            owner.close()  # as an owner does that needs fewer
+            left = lambda: [log["log_level"] for log in logs if log["event"] == "replica_left"]  # noqa: E731
+            await wait_until_async(left, "it is gone")
+    assert left() == ["info" if is_ordered else "warning"]
+
+
 async def test_a_process_goes_on_when_its_serve_replica_is_killed_and_the_next_one_adopts_it(
     folder: str, client: ForkClient
 ) -> None:

@@ -52,7 +52,7 @@ async def _loaded(folder: Path, requests: _Requests) -> AsyncGenerator[tuple[Loa
     path.write_text(_CODE.format(number=1))
     with load_targets([f"{path}:flow"], Settings(), is_group=False) as served:
         async with in_process(served.repertoire, Settings()) as runtime:
-            versions = LoadedVersions(runtime, served.repertoire, {}, requests.begin_epoch)
+            versions = LoadedVersions(runtime, served.repertoire, {}, requests.begin_epoch, TIMEOUT_S)
             versions.begin(served.versions, served.record, is_group=False)
             yield versions, served.record
             await versions.close()

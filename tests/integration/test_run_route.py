@@ -140,7 +140,7 @@ BOUNDARY = {"content-type": "multipart/form-data; boundary=x"}
         ("judge", {"content": b'{"text": ' + b'{"a":' * 10_000 + b"1" + b"}" * 10_001}, "nested too deeply"),
         ("judge", {"json": {}}, "'text' is missing"),
         ("judge", {"json": {"text": 3}}, "'text' is int 3, expected str"),
-        ("judge", {"json": {"text": "x", "other": 1}}, "has no parameter 'other'; expected ['text', 'options']"),
+        ("judge", {"json": {"text": "x", "other": 1}}, "has no parameter 'other'; expected ['text'], and optionally ['options']"),
         ("judge", {"json": {"text": "x", "options": {"most": 0}}}, "most: Input should be greater than or equal to 1, got 0"),
         ("judge", {"json": {"text": "x", "options": 7}}, "'options'"),
         ("judge?text=a", {"json": {"text": "b"}}, "'text' was given twice"),

@@ -5,6 +5,8 @@ import contextlib
 import io
 import os
 import signal
+import subprocess
+import sys
 import warnings
 from collections.abc import Generator
 
@@ -18,6 +20,13 @@ from dyorc.server.stop_signals import handle_pending_signals
 from dyorc.telemetry import logs
 
 pytestmark = pytest.mark.anyio
+
+_FORKS = """
+import os
+from dyorc.replica.user_code import import_outside_of_loop
+child = import_outside_of_loop(os.fork)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if child else "goes on", flush=True)
+"""
 
 
 @contextlib.contextmanager
@@ -100,6 +109,12 @@ def test_our_lines_and_those_of_a_module_each_have_their_own_form() -> None:
         assert '"event":"from_us"' in lines.getvalue()
         assert "from_them" not in lines.getvalue()
         assert theirs.getvalue() == "event='from_them'\n"
+
+
+def test_a_process_that_a_module_forks_ends_where_its_import_ends() -> None:
+    ended = subprocess.run([sys.executable, "-c", _FORKS], capture_output=True, text=True, check=True, timeout=60)
+    assert ended.stdout == "1\n"
+    assert "came to the end of the import, and was ended" in ended.stderr
 
 
 async def test_a_signal_ends_an_import_and_reaches_the_loop_even_if_the_module_suppresses_it() -> None:

@@ -10,7 +10,7 @@ from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.spec import TensorSpec, ValueSpec
 from dyorc.authoring.stream import Stream
 from dyorc.authoring.workflow import Workflow
-from dyorc.core.arrays import inline
+from dyorc.core.arrays import inline, is_frozen
 from dyorc.core.tensor import DType
 from dyorc.engine.model.futures import Argument, Future
 from dyorc.engine.model.journal import Entry
@@ -82,8 +82,8 @@ def _of_plain(callee: Program | Workflow, spec: TensorSpec, value: Any, goes_on:
             f"`await dyorc.collect(stream)`"
         )
     array = spec.array_of(value, f"{callee!r}: {spec.name!r}")
-    if goes_on and array.flags.writeable and (array is value or array.base is not None):
-        array = array.copy()  # what `await` returns is read-only
+    if goes_on and (array is value or array.base is not None) and not is_frozen(array):
+        array = array.copy()  # the workflow may write to it later
     return Argument(Future.ready(owner, inline(array)), 0)
 
 
@@ -123,3 +123,18 @@ def is_same_call(
         and same_statics(entry.statics, statics)
         and all(a.same_as(b) for a, b in zip(entry.arguments, arguments, strict=True))
     )
+
+
+def difference_of(
+    entry: Entry, callee: Program | Workflow, arguments: Sequence[Argument], statics: tuple[StaticValue, ...]
+) -> str:
+    """Says which arguments of a call are not those of the call in its place in the journal; empty if that calls something
+    else."""
+    if entry.callee is not callee:
+        return ""
+    signature = callee.signature
+    inputs = zip(signature.inputs, entry.arguments, arguments, strict=True)
+    others = zip(signature.statics, entry.statics, statics, strict=True)
+    names = [spec.name for spec, a, b in inputs if not a.same_as(b)]
+    names += [spec.name for spec, a, b in others if not same_statics((a,), (b,))]
+    return f"; {', '.join(map(repr, names))} differed" if names else ""

@@ -20,23 +20,25 @@ class DeterminismChecks:
     """Runs the first tasks of each workflow again against their journal.
 
     Args:
-        max_checks: How many tasks of each workflow to check.
+        max_checks: After how many tasks of a workflow that passed no more are checked.
     """
 
     def __init__(self, max_checks: int) -> None:
         self._max_checks = max_checks
-        self._num_checks: Counter[Workflow] = Counter()
+        self._num_passed: Counter[Workflow] = Counter()
 
     def forget(self, workflow: Workflow) -> None:
         """Forgets a workflow that is no longer served."""
-        self._num_checks.pop(workflow, None)
+        self._num_passed.pop(workflow, None)
 
     def check(self, task: Task) -> DyOrcError | None:
-        """Returns the error of a task that returned and turns out not to be deterministic, if it is one of the first."""
-        if self._num_checks[task.callee] >= self._max_checks:
+        """Returns the error of a task that returned and turns out not to be deterministic, until enough have passed."""
+        if self._num_passed[task.callee] >= self._max_checks:
             return None
-        self._num_checks[task.callee] += 1
-        return replay(task)
+        error = replay(task)
+        if error is None:  # one that fails is checked each time: its answers may be wrong
+            self._num_passed[task.callee] += 1
+        return error
 
 
 def replay(task: Task) -> DyOrcError | None:

@@ -22,7 +22,7 @@ from dyorc.engine.model.futures import FAILED, PENDING, READY, Argument, Outcome
 from dyorc.engine.model.journal import BranchPoint, Entry, StepInterrupted, StreamPart
 from dyorc.engine.model.part_list import PartList, StreamArgument
 from dyorc.engine.model.request_tree import Task
-from dyorc.engine.tasks.call_arguments import OF_ANOTHER, add_arguments, argument_of, check_streams, is_same_call
+from dyorc.engine.tasks.call_arguments import OF_ANOTHER, add_arguments, argument_of, check_streams, difference_of, is_same_call
 from dyorc.engine.tasks.coroutines import close_coroutine, current_line, forget_frames, line_of, open_coroutine
 from dyorc.engine.tasks.generators import Generating, Yielded
 from dyorc.engine.tasks.resident_uses import check_consumed, refusal_to_read
@@ -360,7 +360,8 @@ class ExecutionPath:
         if self._cursor < len(entries):
             entry = entries[self._cursor]
             if not is_same_call(entry, callee, arguments, statics, streams):
-                raise self._refuse(self.nondeterministic(f"a call of {callee.name!r}"))
+                why = difference_of(entry, callee, arguments, statics)
+                raise self._refuse(self.nondeterministic(f"a call of {callee.name!r}", why))
         elif self.segment.end is not None:
             raise self._refuse(self.nondeterministic(f"a call of {callee.name!r}"))
         else:
@@ -455,7 +456,7 @@ class ExecutionPath:
             return Raised(self.nondeterministic("its result"))
         return Returned(result)
 
-    def nondeterministic(self, now: str) -> NondeterministicWorkflowError:
+    def nondeterministic(self, now: str, why: str = "") -> NondeterministicWorkflowError:
         """Returns the error of a run that reached something other than what its journal says."""
         segment = self.segment
         if self._cursor < len(segment.entries):
@@ -471,7 +472,7 @@ class ExecutionPath:
         return NondeterministicWorkflowError(
             f"workflow {self._workflow.name!r} is not deterministic: run again with the same results it came to {now} with these "
             f"arguments, where it had come to {before} ({self._current_line()}); random numbers, clocks and I/O belong "
-            f"in programs"
+            f"in programs{why}"
         )
 
     def _wrap(self, error: BaseException) -> WorkflowError:

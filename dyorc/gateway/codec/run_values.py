@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import orjson
 
-from dyorc.authoring.signature import OutputKind, StaticSpec
+from dyorc.authoring.signature import OutputKind, StaticSpec, expectation
 from dyorc.authoring.spec import TensorSpec, ValueSpec
 from dyorc.authoring.values import ContentKind, content_type_of
 from dyorc.core.arrays import Array, element_of_bytes
@@ -77,7 +77,7 @@ def decode_run(sent: RunBody, model: Model, memory: RequestMemory, request_id: s
     for name, value in given.items():
         spec = specs.get(name)
         if spec is None:
-            raise InvalidInputError(f"{model.signature.owner} has no parameter {name!r}; expected {list(specs)}")
+            raise InvalidInputError(f"{model.signature.owner} has no parameter {name!r}; {expectation(specs.values())}")
         if isinstance(spec, StaticSpec):
             parameters[name] = _static(spec, value, model)
         elif isinstance(spec, ValueSpec):

@@ -7,6 +7,7 @@ event loop's thread.
 import asyncio
 import time
 from collections.abc import Callable
+from http import HTTPStatus
 
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -170,6 +171,8 @@ class AsgiExchange:
             names = {name for name, _ in headers}
             headers += [header for header in COMMON if header[0] not in names]
             headers += answer_headers(self.ids, message["status"])
+            if message["status"] == HTTPStatus.REQUEST_ENTITY_TOO_LARGE and not self._is_taken:
+                headers.append((b"connection", b"close"))  # the rest of the body is not worth reading
         if self._cors is not None:
             headers += self._cors.headers(self._outer["headers"])
         if self._outer.get("http_version", "1.1") not in ("1.0", "1.1"):

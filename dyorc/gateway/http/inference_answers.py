@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias, TypeVar
 import structlog
 from starlette.types import Send
 
-from dyorc.errors import DyOrcError, PayloadTooLargeError, UnsupportedError
+from dyorc.errors import DyOrcError, UnsupportedError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.codec.http_errors import error_body, retry_headers, status_of
 from dyorc.gateway.http.compression import Encoding, compress
@@ -75,8 +75,6 @@ async def write_error(send: Send, error: Exception, ids: Ids, more_headers: Sequ
     status, headers = 500, [JSON, *more_headers, *retry_headers(error)]
     if isinstance(error, DyOrcError):
         status = status_of(error)
-        if isinstance(error, PayloadTooLargeError):
-            headers.append((b"connection", b"close"))  # the rest of the request's body may still be coming
     await write(send, status, headers, [error_body(error, ids)])
     return status
 

@@ -15,7 +15,8 @@ from dyorc.gateway.request_memory import RequestMemory
 from dyorc.protocol.wire_errors import reason_of_json
 
 _MAX_DRAIN_RATIO = 4
-"""If a body is too large, up to this many times the limit is read and discarded, so that the client reads the answer."""
+"""A body without a Content-Length that is too large is read, and discarded, up to this many times the limit, so that the client
+reads the answer. One with a Content-Length is refused before it is read."""
 
 
 class BodyReader:
@@ -29,12 +30,18 @@ class BodyReader:
         self._max_bytes = max_bytes
 
     def expected_bytes(self, head: RequestHead) -> int:
-        """Returns how many bytes of a body will be kept, as far as known; 0 for a body that is too long."""
-        announced_bytes = head.announced_bytes or 0
-        return announced_bytes if announced_bytes <= self._max_bytes else 0
+        """Returns how many bytes a body will have as sent; 0 if its head does not say.
+
+        Raises:
+            PayloadTooLargeError: If it will have more than allowed. None of it needs to be read.
+        """
+        num_bytes = head.announced_bytes or 0
+        if num_bytes > self._max_bytes:
+            raise _too_large(num_bytes, self._max_bytes)
+        return num_bytes
 
     async def read(self, head: RequestHead, receive: Receive, memory: RequestMemory, ticket: Ticket) -> bytes | memoryview:
-        """Reads the body of a request, decompressed.
+        """Reads the body of a request whose `expected_bytes` are no more than allowed, decompressed.
 
         Args:
             memory: Has room for large tensors, if the headers say where they will be.
@@ -50,7 +57,7 @@ class BodyReader:
         if head.encoding is not None:
             body = await self.read_all(head, receive, ticket)
             return await decompress(body, head.encoding, self._max_bytes, ticket.grow)
-        if announced_bytes is not None and json_bytes is not None and announced_bytes <= self._max_bytes:
+        if announced_bytes is not None and json_bytes is not None:
             room = memory.room(announced_bytes, json_bytes)
             if room is not None:
                 return await _read_into(room, receive)
@@ -59,8 +66,6 @@ class BodyReader:
     async def read_all(self, head: RequestHead, receive: Receive, ticket: Ticket) -> bytes:
         """Reads the body as sent, into ordinary memory. Arguments and errors are those of `read`."""
         limit, announced_bytes = self._max_bytes, head.announced_bytes
-        if head.expects_continue and announced_bytes is not None and announced_bytes > limit:
-            raise _too_large(announced_bytes, limit)  # before the client sends it
         parts: list[bytes] = []
         num_bytes = 0
         has_more = True
@@ -72,7 +77,7 @@ class BodyReader:
                     ticket.grow(len(part))
                 parts.append(part)
             elif num_bytes > limit * _MAX_DRAIN_RATIO:
-                raise _too_large(announced_bytes or num_bytes, limit)
+                raise _too_large(num_bytes, limit)
         if num_bytes > limit:
             raise _too_large(num_bytes, limit)
         return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -116,11 +121,11 @@ async def read_json(request: Request, kind: type[T]) -> T:
         RequestCancelledError: If the client went away.
     """
     body = bytearray()
+    _check_length(int(request.headers.get("content-length", 0)))  # which the HTTP parser has checked
     try:
         async for part in request.stream():
             body += part
-            if len(body) > _MAX_BODY_BYTES:
-                raise PayloadTooLargeError(f"the request's body is longer than {_MAX_BODY_BYTES} bytes")
+            _check_length(len(body))
     except ClientDisconnect:
         raise RequestCancelledError("the client went away while sending its request") from None
     try:
@@ -129,3 +134,8 @@ async def read_json(request: Request, kind: type[T]) -> T:
         raise InvalidInputError("the request's JSON is nested too deeply") from error
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"the request's {reason_of_json(error)}") from error
+
+
+def _check_length(num_bytes: int) -> None:
+    if num_bytes > _MAX_BODY_BYTES:
+        raise PayloadTooLargeError(f"the request's body is longer than {_MAX_BODY_BYTES} bytes")

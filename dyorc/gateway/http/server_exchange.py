@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any, Protocol
 
 import structlog
@@ -194,10 +195,10 @@ class ServerExchange:
         if self.is_lost:
             return
         if message["type"] == "http.response.start":
-            if self._is_continue_due and not self.is_read:
-                self.writer.is_last = (
-                    True  # the client need not send the body now, so what comes next may be that or another request
-                )
+            if not self.is_read and (self._is_continue_due or message["status"] == HTTPStatus.REQUEST_ENTITY_TOO_LARGE):
+                # The client need not send the body now, so what comes next may be that or another request. A body that is too
+                # large is not worth reading to its end.
+                self.writer.is_last = True
             self._is_continue_due = False
             headers = list(message.get("headers", ()))
             if not self.is_foreign:

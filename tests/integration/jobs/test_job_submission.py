@@ -1,5 +1,6 @@
 """Which submissions over HTTP are refused, and which are the same job again."""
 
+import asyncio
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from dyorc.config import GatewayConfig
 from tests import oip
+from tests.deadlines import TIMEOUT_S
 from tests.integration.jobs.served_jobs import X, serving, submit
 from tests.integration.jobs.stored_jobs import MakeStore
 from tests.integration.stack import running
@@ -80,6 +82,11 @@ async def test_too_large_bodies_are_refused_with_and_without_a_length(file_store
         for content in (b" " * 10_000, b" " * 10_000_000, parts()):
             answer = await stack.client.post("/v1/jobs", content=content)
             assert (answer.status_code, answer.json()["code"]) == (413, "payload_too_large")
+        reader, writer = await asyncio.open_connection(stack.client.base_url.host, stack.client.base_url.port)
+        writer.write(b"POST /v1/jobs HTTP/1.1\r\nHost: test\r\nContent-Length: 5001\r\n\r\n")  # and no body
+        async with asyncio.timeout(TIMEOUT_S):
+            assert (await reader.read()).startswith(b"HTTP/1.1 413 ")
+        writer.close()
 
 
 async def test_jobs_refuse_streams_and_shared_memory_of_clients(file_store: MakeStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,9 +157,13 @@ def test_arguments_are_sorted_into_tensors_and_parameters() -> None:
 @pytest.mark.parametrize(
     ("args", "kwargs", "message"),
     [
-        (("x",), {}, r"'size' is missing; expected \['x', 'size', 'factor', 'mode'\]"),
+        (("x",), {}, r"'size' is missing; expected \['x', 'size'\], and optionally \['factor', 'mode'\]$"),
         (("x", 1), {"size": 2}, "'size' was given twice"),
-        (("x", 1), {"colour": 2}, r"has no parameter \['colour'\]"),
+        (
+            ("x", 1),
+            {"colour": 2},
+            r"has no parameter \['colour'\]; expected \['x', 'size'\], and optionally \['factor', 'mode'\]$",
+        ),
         (("x", 1, 2, 3, 4), {}, "takes 4 arguments, 5 were given"),
         (("x", 1.5), {}, r"parameter 'size' is float 1\.5, expected int"),
         (("x", True), {}, "parameter 'size' is bool True, expected int"),

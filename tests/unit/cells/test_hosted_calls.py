@@ -109,7 +109,7 @@ async def test_a_stream_that_finds_no_room_for_too_long_fails_after_its_parts() 
         slow = parts_of(orchestrator, unread, 12)
         held = [await anext(slow)]
         await wait_until_async(is_closed.is_set, "nothing is read, so no room came")
-        with pytest.raises(CapacityError):
+        with pytest.raises(CapacityError, match=r"within 0\.2 s \(transport\.arena_wait_s\)"):
             await read_into(held, slow)
         firsts = [int(part[0][0]) for together in held for part in together]
         assert firsts == list(range(1, len(firsts) + 1))

@@ -1,16 +1,18 @@
 """Programs that are added to a running cell, and leave it."""
 
 import asyncio
+import threading
 
 import numpy as np
 import pytest
 
 from dyorc.authoring.workflow import of_program
+from dyorc.cells import local_fleet
 from dyorc.config import ScalingConfig
 from dyorc.errors import InternalError, NotDeployedError
 from dyorc.models.status import ProgramState
 from tests.asking import serve_also, submission
-from tests.deadlines import wait_until_async
+from tests.deadlines import TIMEOUT_S, wait_until_async
 from tests.unit.cells.celled import X, ask, celled, program_of
 
 pytestmark = pytest.mark.anyio
@@ -54,6 +56,28 @@ async def test_a_program_that_is_added_is_scaled_though_there_was_none_before() 
             await wait_until_async(lambda: not orchestrator.scaling()["programs"]["tried-2"]["num_warm"], "nobody needs it")
         assert orchestrator.scaler.traffic.rates_per_s(1.0), "requests are observed"
         assert orchestrator.scaling()["programs"]["tried"]["num_warm"] == 1
+
+
+async def test_nobody_waits_while_the_memory_of_a_parked_program_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_over = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def run_users_code(_: object) -> None:
+        """Hangs, as a `__del__` of the program's may."""
+        threads.append(threading.current_thread())
+        is_over.wait()
+
+    monkeypatch.setattr(local_fleet, "free_memory", run_users_code)
+    try:
+        async with celled(program_of(lambda: lambda x: x + 1)) as orchestrator:
+            orchestrator.scaler.scale("tried", 0, None)
+            await wait_until_async(lambda: bool(threads), "its memory is being freed")
+        async with asyncio.timeout(TIMEOUT_S):
+            await asyncio.get_running_loop().shutdown_default_executor()
+        assert threads[0].daemon, "Python's end waits for others"
+        assert threads[0].is_alive()
+    finally:
+        is_over.set()
 
 
 async def test_a_program_that_is_still_loading_or_cannot_load_is_removed() -> None:

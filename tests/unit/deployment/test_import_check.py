@@ -59,6 +59,21 @@ async def test_one_that_cannot_says_why_and_shows_the_users_lines(tmp_path: Path
     assert line in caught.value.user_traceback
 
 
+async def test_only_the_process_that_was_started_answers_if_the_code_forks(tmp_path: Path) -> None:
+    waits = "import os\nif child := os.fork():\n    os.waitpid(child, 0)\n"
+    (tmp_path / "app.py").write_text(f"{waits}{_APP}")
+    probe = await check_import(f"{tmp_path}/app.py:flow", 60)
+    assert probe.model == "flow"
+
+
+async def test_a_result_that_the_code_has_written_over_is_named(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text("import os, sys\nos.write(int(sys.argv[2]), b'hello')\n" + _APP)
+    with pytest.raises(
+        ModuleImportError, match=r"cannot be loaded: the process .* exit code 0, and wrote no result that can be read"
+    ):
+        await check_import(f"{tmp_path}/app.py:flow", 60)
+
+
 async def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModuleImportError, match=r"there is no file .*/missing\.py"):
         await check_import(f"{tmp_path}/missing.py:flow", 60)

@@ -52,6 +52,45 @@ def test_a_call_gets_an_array_as_it_was_when_it_was_called() -> None:
     np.testing.assert_array_equal(world.result(request), [6, 6])
 
 
+def read_only_views_of(memory: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+    """Returns arrays that cannot be written to, and change with the memory."""
+    switched_off = memory[:]
+    switched_off.flags.writeable = False
+    return [
+        switched_off,
+        np.broadcast_to(memory, (1, 2))[0],
+        np.lib.stride_tricks.sliding_window_view(memory, 2)[0],
+        np.frombuffer(memory.data.toreadonly(), np.float32),
+    ]
+
+
+@dyorc.workflow
+async def hands_over_views(x: Vector) -> Vector:
+    memory = np.zeros(2, np.float32)
+    results: list[Any] = [x]
+    for turn in (1, 2):
+        memory[:] = turn
+        results += dyorc.map(add_one, read_only_views_of(memory))
+    memory.flags.writeable = False
+    results.append(add_one(memory))
+    memory.flags.writeable = True
+    memory[:] = 9
+    return sum_of(await dyorc.gather(*results))
+
+
+def sum_of(values: Any) -> np.ndarray[Any, Any]:
+    return np.sum(values, axis=0, dtype=np.float32)
+
+
+def test_a_call_gets_what_a_read_only_view_showed_when_it_was_called() -> None:
+    world = World([add_one])
+    world.join(add_one)
+    request = world.submit(hands_over_views, [0, 0])
+    world.finish_all()
+    expected = 4 * (1 + 1) + 4 * (2 + 1) + (2 + 1)
+    np.testing.assert_array_equal(world.result(request), [expected, expected])
+
+
 @dyorc.workflow
 async def yields_memory(x: Vector) -> AsyncIterator[Vector]:
     memory = np.zeros(2, np.float32)

@@ -145,6 +145,19 @@ def test_a_run_that_differs_from_the_first_is_an_error_that_names_the_line(
     world.check_nothing_is_left()
 
 
+@pytest.mark.parametrize(
+    ("workflow", "name"),
+    [(other_argument, "x"), (other_literal, "x"), (other_parameter, "factor")],
+    ids=["view", "literal", "static"],
+)
+def test_an_argument_that_differs_is_named(workflow: dyorc.Workflow, name: str) -> None:
+    world = world_with()
+    request_id = world.submit(workflow, [1, 2])
+    world.finish_all()
+    with pytest.raises(NondeterministicWorkflowError, match=rf"; '{name}' differed$"):
+        world.result(request_id)
+
+
 def counting(counts: list[int]) -> dyorc.Workflow:
     @dyorc.workflow
     async def counted(x: Vector) -> Vector:
@@ -163,6 +176,15 @@ def test_only_the_first_requests_of_a_workflow_are_run_again() -> None:
         world.finish_all()
         assert np.array_equal(world.result(request_id), [2, 3])
     assert len(counts) == 5 + 2
+
+
+def test_a_workflow_that_differs_is_refused_however_often_it_is_asked() -> None:
+    world = world_with(max_determinism_checks=2)
+    for _ in range(4):
+        request_id = world.submit(other_call, [1, 2])
+        world.finish_all()
+        with pytest.raises(NondeterministicWorkflowError):
+            world.result(request_id)
 
 
 def test_the_check_can_be_switched_off() -> None:

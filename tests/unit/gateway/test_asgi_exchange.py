@@ -205,6 +205,19 @@ def test_headers_of_answers() -> None:
     assert b"connection" not in second.headers
 
 
+@pytest.mark.parametrize(("status", "is_read", "closes"), [(413, False, True), (413, True, False), (404, False, False)])
+def test_the_connection_ends_if_the_rest_of_a_body_is_too_large(status: int, is_read: bool, closes: bool) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body"})
+
+    server = Server()
+    server.body(b"one", *([] if is_read else [b"another"]))
+    asyncio.run(server.exchange.run(app))
+    assert (b"connection" in server.headers) is closes
+
+
 def test_watching_ends_with_the_request() -> None:
     async def check() -> None:
         server = Server()

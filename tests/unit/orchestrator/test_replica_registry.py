@@ -107,6 +107,23 @@ async def test_a_parked_replica_takes_the_place_of_one_that_dies_ready_or_loadin
     assert troupe.warmed() == ["a", "b", "c"]
 
 
+async def test_a_replica_should_end_if_it_says_so_or_if_fewer_processes_are_ordered() -> None:
+    troupe = Troupe()
+    for name in "abc":
+        troupe.park(name)
+    assert not troupe.roster.should_end("a"), "nobody has given a number yet"
+    troupe.roster.want("double", 1, 2)
+    assert not troupe.roster.should_end("a")
+    troupe.roster.replica_leaving("a", TIMEOUT_S)
+    assert [troupe.roster.should_end(name) for name in "ab"] == [True, False]
+    troupe.roster.want("double", 1, 1)
+    assert troupe.roster.should_end("b")
+    troupe.roster.replica_left("b")
+    assert not troupe.roster.should_end("c"), "there are as many as are wanted"
+    troupe.roster.want("double", 0, 0)
+    assert troupe.roster.should_end("c")
+
+
 async def test_a_replica_that_is_let_go_does_not_join_by_what_it_said_before() -> None:
     troupe = Troupe()
     troupe.park("a")

@@ -176,6 +176,14 @@ def test_results_wait_for_room_no_longer_than_their_share(path: TensorPath) -> N
     assert isinstance(failure, BatchFailure)
     assert failure.is_capacity
     assert replica.num_waits == 0
+    assert "none was waited for" in failure.message
+
+
+def test_results_that_waited_for_a_share_say_so(path: TensorPath) -> None:
+    fill(path, 0)
+    failure, _ = Replica(path, same, arena_wait_s=0.0).answer(path.publish([numbers(1)]), room_share=0.25)
+    assert isinstance(failure, BatchFailure)
+    assert "within 0 s, this attempt's share of transport.arena_wait_s (0 s)" in failure.message
 
 
 def test_a_column_larger_than_the_arena_names_sizes_and_setting(path: TensorPath) -> None:

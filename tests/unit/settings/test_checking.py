@@ -117,6 +117,11 @@ def test_the_command_ends_with_1_if_something_is_wrong(file: Path) -> None:
     file.write_text("gateway.port = 1")
     good = CliRunner().invoke(app, ["check"])
     assert (good.exit_code, good.stdout) == (0, "dyorc.toml is good.\n")
+    file.write_text("workflows = ['missing.nowhere:nope']")
+    unloaded = CliRunner().invoke(app, ["check"])
+    assert unloaded.exit_code == 0
+    assert "Workflows and programs were not checked: `dyorc config check --load`" in unloaded.stdout
+    assert CliRunner().invoke(app, ["check", "--load"]).exit_code == 1
     file.write_text("gateway.port = 'x'")
     bad = CliRunner().invoke(app, ["check", "dyorc.toml"])
     assert bad.exit_code == 1

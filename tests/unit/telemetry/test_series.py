@@ -164,6 +164,19 @@ def test_rates_of_now_are_those_of_the_last_seconds() -> None:
     assert history.rates()["programs"]["p"]["calls_per_s"] == 200
 
 
+def test_what_has_left_has_no_rates_of_now() -> None:
+    history = History()
+    double = ProgramLevels()
+    for second in range(3):
+        ended = WorkflowLevels(num_ended=10 * second)
+        history.sample(Levels(programs={"double": double}, workflows={"flow": ended}), second, 10**9 * (second + 1))
+    assert history.rates()["workflows"]["flow"]["requests_per_s"] > 0
+    newer = WorkflowLevels(num_ended=4)
+    history.sample(Levels(programs={"double@2": double}, workflows={"flow@2": newer}), 3, 4 * 10**9)
+    rates = history.rates()
+    assert (set(rates["programs"]), set(rates["workflows"])) == ({"double@2"}, {"flow@2"}), "those of the version that left"
+
+
 def test_a_workflow_that_is_new_since_the_last_sample_counts_from_zero() -> None:
     history = History()
     history.sample(Levels(), _NOW_S, 10**9)

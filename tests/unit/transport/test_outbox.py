@@ -119,6 +119,18 @@ def test_the_error_of_a_column_that_does_not_fit_now_names_its_size(own: TensorE
     own.outbox.write(columns[:1])
 
 
+@pytest.mark.parametrize(
+    ("share", "says"),
+    [
+        (1.0, "the arena had no room for 7 bytes within 5 s (transport.arena_wait_s): "),
+        (1 / 12, "the arena had no room for 7 bytes within 0.417 s, this attempt's share of transport.arena_wait_s (5 s): "),
+        (0.0, "the arena had no room for 7 bytes, and none was waited for, as the batch's requests have waited before: "),
+    ],
+)
+def test_the_error_of_a_full_arena_says_which_part_of_the_wait_has_passed(share: float, says: str) -> None:
+    assert NoRoomError(7, 9, "get more").within("the arena", 5.0, share) == f"{says}it holds 9 bytes in all; get more"
+
+
 def test_values_that_are_not_texts_are_refused(own: TensorExchange) -> None:
     for bad in ([np.array(["x" * 200], object)], [np.array([b"x" * 200], object), np.array(["x"], object)]):
         with pytest.raises(TransportError, match="is str, expected bytes"):

@@ -110,9 +110,9 @@ _READERS: dict[str, Callable[[RequestRecord, RequestTrace], object]] = {
 }
 
 
-def _num_lines(read: Callable[[RequestRecord, RequestTrace], object], told: RequestRecord) -> int:
+def _num_lines(read: Callable[[RequestRecord, RequestTrace], object], record: RequestRecord) -> int:
     """Returns how many lines of Python it takes to read a record."""
-    assert told.story is not None
+    assert record.story is not None
     num = 0
 
     def count(frame: FrameType, event: str, argument: object) -> Any:
@@ -123,7 +123,7 @@ def _num_lines(read: Callable[[RequestRecord, RequestTrace], object], told: Requ
     before = sys.gettrace()
     sys.settrace(count)
     try:
-        read(told, told.story)
+        read(record, record.story)
     finally:
         sys.settrace(before)
     return num

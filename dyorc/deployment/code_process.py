@@ -17,6 +17,7 @@ from typing import BinaryIO, NoReturn, TypeVar
 import msgspec
 
 from dyorc.errors import ModuleImportError
+from dyorc.system.forked_copies import ending_copies
 from dyorc.system.parent_process import die_with
 
 T = TypeVar("T")
@@ -111,12 +112,8 @@ def answer_and_exit(descriptor: int, function: Callable[[], msgspec.Struct]) -> 
 
     The function runs users' code, which may fork. A copy of this process that comes back from there ends without a word.
     """
-    own = os.getpid()
-    try:
+    with ending_copies():
         text = msgspec.json.encode(function())
-    finally:
-        if os.getpid() != own:
-            os._exit(1)
     with os.fdopen(descriptor, "wb") as end:
         end.write(text)
     for stream in (sys.stdout, sys.stderr):

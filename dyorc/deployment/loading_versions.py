@@ -118,9 +118,14 @@ def first_version(
 
 
 def load_bundle(bundle: Bundle, overrides: Mapping[str, Mapping[str, Any]]) -> tuple[Workflow | Program, BundleImporter]:
-    """Imports code below a separate package, as `load_with` does, and returns what has imported it, too."""
+    """Imports code below a separate package, as `load_with` does, and returns what has imported it, too. If that fails, nothing
+    of it is left."""
     importer = importer_of(bundle)
-    return load_with(importer, overrides), importer
+    try:
+        return load_with(importer, overrides), importer
+    except BaseException:
+        importer.unload()
+        raise
 
 
 def importer_of(bundle: Bundle) -> BundleImporter:
@@ -129,20 +134,16 @@ def importer_of(bundle: Bundle) -> BundleImporter:
 
 
 def load_with(importer: BundleImporter, overrides: Mapping[str, Mapping[str, Any]]) -> Workflow | Program:
-    """Imports code. Its programs get the settings' options for them.
+    """Imports code. Its programs get the settings' options for them. If this raises, the importer is to be unloaded.
 
     Raises:
         DefinitionError: If it cannot be imported, cannot be a model, or cannot have such options.
     """
-    try:
-        target = import_outside_of_loop(importer.load)
-        as_model(target)
-        for program in programs_of(target):
-            if (changes := overrides.get(program.name)) is not None:
-                override(program, changes)
-    except BaseException:
-        importer.unload()
-        raise
+    target = import_outside_of_loop(importer.load)
+    as_model(target)
+    for program in programs_of(target):
+        if (changes := overrides.get(program.name)) is not None:
+            override(program, changes)
     return target
 
 

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from dyorc.system.forked_copies import ending_copies
 from dyorc.system.hidden_loop import hide_loop, show_loop
 from dyorc.system.interrupts import ImportInterrupted
 from dyorc.telemetry import logs
@@ -40,6 +41,7 @@ _device: list[Any] = []
 """Where torch makes tensors, if a user's module has set that."""
 _folder: list[str] = []
 """The current folder before a user's module changed it."""
+_COPY_ENDS = b"dyorc: a process that the import of a user's module has forked came to the end of the import, and was ended\n"
 
 
 def import_outside_of_loop(function: Callable[[], T]) -> T:
@@ -55,25 +57,10 @@ def import_on_own_thread(function: Callable[[], T]) -> T:
     """Does the same on the thread that will run the programs: what the modules set in its context holds there."""
     with _with_our_signals(), _interruptible():
         try:
-            with _outside_of_loop(), _with_our_settings():
-                return _without_copies(function)
+            with _outside_of_loop(), _with_our_settings(), ending_copies(_COPY_ENDS):
+                return function()
         finally:
             keep_ours()
-
-
-def _without_copies(function: Callable[[], T]) -> T:
-    """Returns the result of a function. A process that it has forked, and that comes back from it, ends: it would go on as a
-    second server, with this one's sockets."""
-    own = os.getpid()
-    try:
-        return function()
-    finally:
-        if os.getpid() != own:
-            os.write(
-                2,
-                b"dyorc: a process that the import of a user's module has forked came to the end of the import, and was ended\n",
-            )
-            os._exit(1)
 
 
 def own_context() -> Context:

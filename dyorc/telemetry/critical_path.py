@@ -280,7 +280,7 @@ class _RunningCalls:
         self._places = {call.call_id: place for place, call in enumerate(calls)}
         self._sources = {call.call_id: frozenset(call.sources) for call in calls}
         self._earlier = sorted((call for call in calls if has_ended(call)), key=ready_ns)
-        """Those that were ready before the last time that was asked about."""
+        """The calls that were ready before the last time that was asked about."""
         self._later: list[tuple[int, CallTrace]] = []
         """The others, a heap in the order of the story."""
 

@@ -289,17 +289,17 @@ class LocalAnswers:
         lose: Callable[[Sequence[BlockId]], None],
         fail: Callable[[Exception], None],
     ) -> None:
-        """Reads the bytes of tensors: now if they are on this node, else on a thread. Then calls one of the three."""
+        """Reads the bytes of tensors: now if they are on this node, else on a thread. Then calls `use` or `lose`; `fail` if one
+        of the steps raises, so that no request waits for ever."""
 
         def finish(read: Callable[[], list[Array]]) -> None:
             try:
-                arrays = read()
+                use(read())
             except InputsLostError as error:
                 lose(error.blocks)
             except Exception as error:
+                _log.exception("tensors_not_read")
                 fail(error)
-            else:
-                use(arrays)
 
         if self._tensors.is_near(tensors):
             finish(partial(self._tensors.read, tensors))

@@ -233,7 +233,12 @@ def read_only(array: Any) -> Any:
 
 
 def freeze(array: Array) -> Array:
-    """Makes an array's memory read-only, and returns a view of it, for which `is_frozen` holds if it is an array's own memory."""
+    """Makes an array's memory read-only, and returns a view of it, for which `is_frozen` holds if it is an array's own memory.
+
+    A row of a column of numbers may be a NumPy scalar, which nobody can write to: it is returned as it is.
+    """
+    if isinstance(array, np.generic):
+        return array
     array.flags.writeable = False
     return array.view()
 

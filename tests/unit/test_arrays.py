@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.dtypes import StringDType
 
-from dyorc.core.arrays import as_array
+from dyorc.core.arrays import as_array, freeze, is_frozen
 from dyorc.core.tensor import DType
 from dyorc.errors import InvalidInputError
 
@@ -86,3 +86,11 @@ def test_exceptions_of_others_pass(error: Exception) -> None:
     with pytest.raises(type(error)) as raised:
         as_array(_Interrupting(error), DType.FP32, "x")
     assert raised.value is error
+
+
+def test_what_is_frozen_stays_as_it_is() -> None:
+    own = np.arange(3)
+    assert is_frozen(freeze(own))
+    assert not own.flags.writeable
+    number: Any = own[1]
+    assert freeze(number) == 1, "a scalar cannot be written to"

@@ -5,6 +5,7 @@ event loop's thread.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from http import HTTPStatus
@@ -24,6 +25,9 @@ from dyorc.protocol.header_names import Header
 _log = structlog.get_logger("dyorc.gateway")
 
 _MAX_LENGTH_DIGITS = 18
+_MAX_DISCARD_S = 30.0
+"""A client that sends a body that was refused has so long to send it, and then read the answer."""
+
 _DISCONNECT: Message = {"type": "http.disconnect"}
 
 
@@ -52,6 +56,7 @@ class AsgiExchange:
         self._cors = cors
         self._ids: Ids | None = None
         self._is_taken = False  # the application has all of the body
+        self._is_refused = False  # a body that is too large was refused before its end
         self._held: Message | None = None
         self._news = asyncio.Event()
         self._callbacks: list[Callable[[], None]] = []
@@ -113,9 +118,14 @@ class AsgiExchange:
             self.has_started = True
             await self._send({**message, "headers": self._headers(message)})
             return
-        body = message.get("body", b"")
-        self.is_answered = not message.get("more_body", False)
-        await self._send({**message, "body": body if isinstance(body, bytes) else bytes(body)})
+        body, is_last = message.get("body", b""), not message.get("more_body", False)
+        sent = {**message, "body": body if isinstance(body, bytes) else bytes(body)}
+        if is_last and self._is_refused:
+            await self._send({**sent, "more_body": True})
+            await self._discard_body()
+            sent["body"] = b""
+        self.is_answered = is_last
+        await self._send(sent)
 
     def on_lost(self, callback: Callable[[], None]) -> None:
         """Calls `callback` when the client goes away, until `discard`; at once if it is gone."""
@@ -172,12 +182,21 @@ class AsgiExchange:
             headers += [header for header in COMMON if header[0] not in names]
             headers += answer_headers(self.ids, message["status"])
             if message["status"] == HTTPStatus.REQUEST_ENTITY_TOO_LARGE and not self._is_taken:
-                headers.append((b"connection", b"close"))  # the rest of the body is not worth reading
+                self._is_refused = True
+                headers.append((b"connection", b"close"))  # so that the client may stop sending
         if self._cors is not None:
             headers += self._cors.headers(self._outer["headers"])
         if self._outer.get("http_version", "1.1") not in ("1.0", "1.1"):
             headers = [header for header in headers if header[0] != b"connection"]  # HTTP/2 has none
         return headers
+
+    async def _discard_body(self) -> None:
+        """Reads what the client still sends: if the server closed the connection earlier, the client's kernel would see a reset,
+        and discard the answer."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_MAX_DISCARD_S):
+                while not (self._is_taken or self.is_lost):
+                    await self.receive()
 
     async def _next(self) -> Message:
         message = await self._receive()

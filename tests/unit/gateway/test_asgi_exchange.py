@@ -11,6 +11,7 @@ from dyorc.config import GatewayConfig
 from dyorc.gateway.http.asgi_exchange import AsgiExchange
 from dyorc.gateway.http.cors import Cors
 from dyorc.protocol.header_names import Header
+from tests.deadlines import wait_until_async
 
 
 class Server:
@@ -216,6 +217,32 @@ def test_the_connection_ends_if_the_rest_of_a_body_is_too_large(status: int, is_
     server.body(b"one", *([] if is_read else [b"another"]))
     asyncio.run(server.exchange.run(app))
     assert (b"connection" in server.headers) is closes
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_an_answer_ends_after_the_body_that_it_refused(leaves: bool) -> None:
+    """Servers close the connection at the end of the answer; a client that still sends would then lose the answer."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 413, "headers": []})
+        await send({"type": "http.response.body", "body": b"too large"})
+
+    async def check() -> None:
+        server = Server()
+        server.messages.put_nowait({"type": "http.request", "body": b"one", "more_body": True})
+        answering = asyncio.create_task(server.exchange.run(app))
+        await wait_until_async(lambda: server.messages.empty() and len(server.sent) == 2, "the answer is sent")
+        assert server.sent[1] == {"type": "http.response.body", "body": b"too large", "more_body": True}
+        assert not answering.done()
+        if leaves:
+            server.leave()
+        else:
+            server.body(b"two")
+        await answering
+        assert server.sent[2:] == [{"type": "http.response.body", "body": b""}]
+        assert server.exchange.is_answered
+
+    asyncio.run(check())
 
 
 def test_watching_ends_with_the_request() -> None:
